@@ -1,0 +1,51 @@
+"""The settings that payloads and control plane share; read once, from ``PERENNIAL_*`` in the environment."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from artifacts.refs import Uri, file_uri
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Settings(BaseSettings):
+    """Where this deployment keeps things, and which clock it lives by."""
+
+    model_config = SettingsConfigDict(env_prefix="PERENNIAL_", frozen=True, extra="ignore")
+
+    state: Path = Field(
+        default=ROOT / "var", description="Folder for local state: databases, logs, the Triton repository."
+    )
+    store: Uri = Field(
+        default="", validate_default=False, description="Root of all artifacts; s3://bucket/prefix in a cluster."
+    )
+    database: str = Field(default="", description="SQLAlchemy URL of records and ledger; PostgreSQL in production.")
+    mlflow: str = Field(default="", description="MLflow tracking URI.")
+    online: str = Field(default="", description="Online store: a folder (embedded SQLite) or a redis:// URL.")
+    clock: Literal["wall", "replay"] = Field(
+        default="wall", description="The data clock: the wall's, or the replay tool's."
+    )
+
+    def model_post_init(self, _context: object) -> None:
+        """Derives what was not set from the state folder."""
+        state = self.state.absolute()
+        for name, value in {
+            "store": file_uri(state / "store"),
+            "database": f"sqlite:///{state / 'perennial.db'}",
+            "mlflow": f"sqlite:///{state / 'mlflow.db'}",
+            "online": str(state / "online"),
+        }.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
+
+
+@functools.cache
+def settings() -> Settings:
+    """The settings of this process."""
+    return Settings()
