@@ -1,0 +1,199 @@
+"""What the feature side takes and gives: the specs of its steps and the references that they return. Values only."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
+
+from artifacts.clock import Calendar
+from artifacts.refs import Digest, Ref, Uri
+
+RAW_TABLES = ("schedule", "departure", "arrival", "weather")
+VIEWS = ("carrier", "origin", "weather", "congestion")
+VIEW_KEYS = {"carrier": ("carrier",), "origin": ("origin",), "weather": ("origin",), "congestion": ("origin",)}
+WINDOW_HOURS = {"3h": 3, "1d": 24, "7d": 168}
+CONGESTION_HOURS = 3
+
+# --- the raw lake: one artifact per service day below `lake`, one Parquet file per table --------------------------
+
+
+class IngestSpec(BaseModel, frozen=True, extra="forbid"):
+    """Brings the raw facts of a range of service days into the lake; days that are there already are left alone."""
+
+    source: str = Field(description="Name of a module in feature_repo/sources.")
+    calendar: Calendar
+    lake: Uri
+    first: dt.date
+    last: dt.date
+
+    @model_validator(mode="after")
+    def _ordered(self) -> IngestSpec:
+        if self.last < self.first:
+            raise ValueError(f"last={self.last} lies before first={self.first}")
+        return self
+
+
+class LakeRef(BaseModel, frozen=True, extra="forbid"):
+    """The state of the lake after an ingest."""
+
+    lake: Uri
+    first: dt.date
+    last: dt.date
+    days: int = Field(ge=0)
+    written: int = Field(ge=0, description="Days that this ingest added or restated.")
+    rows: dict[str, int]
+    digest: Digest = Field(description="Digest over the days' names and digests: the source snapshot.")
+
+
+# --- expectations ---------------------------------------------------------------------------------------------------
+
+
+class CheckPolicy(BaseModel, frozen=True, extra="forbid"):
+    """Thresholds of the suites; the ranges of single columns are facts of the domain and stand in the suites."""
+
+    flights_per_day: int = Field(
+        default=200, gt=0, description="Least flights of a service day; the least of 2013 has 634."
+    )
+    weather_rows: int = Field(default=24, gt=0, description="Least weather rows of a day, a third of the usual 72.")
+    volume_history: int = Field(default=3, gt=0, description="Past days that the relative volume check needs.")
+    volume_low: float = Field(default=0.5, gt=0, description="Least rows, as a multiple of the past days' median.")
+    volume_high: float = Field(default=2.0, gt=0, description="Most rows, as a multiple of the past days' median.")
+    departed_share: float = Field(default=0.95, gt=0, le=1, description="Least departure rows per scheduled flight.")
+    arrived_share: float = Field(default=0.9, gt=0, le=1, description="Least arrival rows per flight not cancelled.")
+    training_rows: int = Field(default=1000, gt=0, description="Least rows of a training set.")
+    lead: dt.timedelta = Field(default=dt.timedelta(hours=2), description="Prediction instant before the departure.")
+    known_share: float = Field(default=0.95, gt=0, le=1, description="Least non-null share of a 7-day feature.")
+    seen_share: float = Field(default=0.05, gt=0, le=1, description="Least non-null share of any other feature.")
+    leak_rows: int = Field(
+        default=500, gt=0, description="Least rows of a group whose labels are judged (decisions 3.6)."
+    )
+    leak_bins: int = Field(default=20, gt=1, description="Quantile bins per numeric feature.")
+    leak_auc: float = Field(default=0.98, gt=0.5, le=1, description="Most AUC of one feature alone (decisions 3.6).")
+
+
+class ValidateSpec(BaseModel, frozen=True, extra="forbid"):
+    """Checks one artifact against a suite (a module of feature_repo/expectations)."""
+
+    suite: str
+    target: Ref
+    partition: dt.date
+    volume_history: tuple[int, ...] = Field(
+        default=(), description="Rows of the last 8 same weekdays, declared exceptions left out."
+    )
+    policy: CheckPolicy = CheckPolicy()
+    output: Uri
+
+
+class ValidationRef(Ref, frozen=True):
+    """Expectations that held. The artifact holds Data Docs (index.html) and results.json."""
+
+    suite: str
+    target: Digest
+    expectations: int = Field(gt=0)
+    warnings: tuple[str, ...] = ()
+
+
+# --- views: one artifact per service day below `views`, one Parquet file per view ---------------------------------
+
+
+class BuildSpec(BaseModel, frozen=True, extra="forbid"):
+    """Builds the rows of the hours that end in (start, end], from facts available by each hour's end."""
+
+    calendar: Calendar
+    lake: Uri
+    snapshot: Digest = Field(description="The lake's digest that this build is for.")
+    views: Uri
+    start: AwareDatetime
+    end: AwareDatetime
+    late_minutes: int = Field(default=15, gt=0, description="A flight this late, or later, counts as late.")
+    late_days: int = Field(
+        default=2, ge=0, description="Days after its service day in which a fact may still become known or be restated."
+    )
+
+    @model_validator(mode="after")
+    def _whole_hours(self) -> BuildSpec:
+        for name, value in (("start", self.start), ("end", self.end)):
+            if value.minute or value.second or value.microsecond:
+                raise ValueError(f"{name}={value} is no whole hour")
+        if self.end <= self.start:
+            raise ValueError(f"end={self.end} does not lie after start={self.start}")
+        return self
+
+
+class ViewsRef(BaseModel, frozen=True, extra="forbid"):
+    """The state of the views after a build."""
+
+    views: Uri
+    start: AwareDatetime
+    end: AwareDatetime
+    days: int
+    rows: dict[str, int] = Field(description="Rows per view in the days that this build wrote.")
+    digest: Digest
+
+
+class MaterializeSpec(BaseModel, frozen=True, extra="forbid"):
+    """Puts into the online store what became available in [start, end), and never an older event over a newer one."""
+
+    calendar: Calendar
+    views: Uri
+    online: str = Field(description="Folder of the embedded online store, or a redis:// URL.")
+    start: AwareDatetime
+    end: AwareDatetime
+
+
+class OnlineRef(BaseModel, frozen=True, extra="forbid"):
+    """The online store after a materialisation."""
+
+    online: str
+    start: AwareDatetime
+    end: AwareDatetime
+    rows: dict[str, int]
+    alarms: tuple[str, ...] = Field(default=(), description="Views without a row in a window longer than a day.")
+
+
+# --- training sets --------------------------------------------------------------------------------------------------
+
+
+class TrainingSetSpec(BaseModel, frozen=True, extra="forbid"):
+    """Joins labels and features as they were known; its key is the dataset key (design 3.2)."""
+
+    model: str
+    calendar: Calendar
+    lake: Uri
+    lake_snapshot: Digest
+    views: Uri
+    views_snapshot: Digest
+    partition: dt.date
+    as_of: AwareDatetime = Field(description="Knowledge cut-off: no fact that became available later is used.")
+    first: dt.date = Field(description="First service day of the set.")
+    label_horizon: dt.timedelta
+    ttl: dt.timedelta = dt.timedelta(days=7)
+    delay: dt.timedelta = Field(default=dt.timedelta(0), description="Age that a view's row must have at T.")
+    notice: dt.timedelta = Field(default=dt.timedelta(hours=2), description="T lies this long before departure.")
+    late_minutes: int = Field(default=15, gt=0, description="A flight this late, or later, has label 1.")
+    known_share: float = Field(
+        default=0.99,
+        gt=0,
+        le=1,
+        description="Share of a day's flights whose outcome must be known, or the day is unfit.",
+    )
+    output: Uri
+
+
+class DatasetRef(Ref, frozen=True):
+    """One immutable training set: ``rows.parquet``, sorted by ``flight_id``-like unique row id ``row_id``.
+
+    Columns: row_id, day (service day, date32), at (the instant T of the prediction, timestamp[us, UTC]), label (int8),
+    label_time (when the label became known), request columns, feature columns named ``<view>__<feature>``.
+    """
+
+    key: Digest
+    model: str
+    partition: dt.date
+    as_of: AwareDatetime
+    rows: int = Field(gt=0)
+    positives: int = Field(ge=0)
+    first: dt.date
+    last: dt.date
+    columns: tuple[str, ...]

@@ -1,0 +1,223 @@
+"""The Feast objects of the repo and the one way to a Feast store; applied from code, never by ``feast apply``.
+
+Feast's file registry has no locking and two writers lose each other's updates (feast-dev/feast#2176), so ``apply``
+holds a file lock beside the registry and writes only when the definitions differ from those applied last. Nothing
+here loads pyspark: the offline side of Feast is unused, because the as-of join is ours (feature_repo/asof.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fcntl
+import functools
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from artifacts.refs import Uri, join, local_path, sha256
+from artifacts.store import exists, read_bytes, write_bytes
+from feature_repo.catalogue import ENTITY_KEYS, FEATURES
+
+
+@contextlib.contextmanager
+def _hidden(module: str) -> Iterator[None]:
+    """Makes a module that is not loaded yet look as if it were not installed, until the block ends."""
+    loaded = module in sys.modules
+    sys.modules.setdefault(module, None)  # type: ignore[arg-type] # Python: not to be found
+    try:
+        yield
+    finally:
+        if not loaded:
+            del sys.modules[module]
+
+
+with _hidden("torch"):  # Feast loads torch where it finds it: 180 MiB and 4 s more in every gateway, for nothing
+    from feast import Entity, FeatureService, FeatureStore, FeatureView, Field, FileSource, ValueType
+    from feast.data_format import ParquetFormat
+    from feast.infra.provider import Provider, get_provider
+    from feast.protos.feast.types.EntityKey_pb2 import EntityKey
+    from feast.protos.feast.types.Value_pb2 import Value
+    from feast.repo_config import RegistryConfig, RepoConfig
+    from feast.types import Float64
+
+__all__ = [
+    "SERVICE",
+    "EntityKey",
+    "FeatureStore",
+    "FeatureView",
+    "Provider",
+    "Value",
+    "apply",
+    "feature_store",
+    "get_provider",
+    "is_applied",
+    "objects",
+    "online_config",
+    "registry_path",
+    "single_writer",
+]
+
+PROJECT = "perennial"
+SERVICE = "flight_delay"
+OWNER = "features@perennial.example"
+TTL = dt.timedelta(days=7)
+REGISTRY_FILE = "registry.db"
+APPLIED_FILE = "applied.txt"
+
+CLOCKS = {"timestamp_field": "event_time", "created_timestamp_column": "available_time"}
+ENTITY_DESCRIPTIONS = {
+    "carrier": "Airline, by its two-character code.",
+    "origin": "New York airport that the flight departs from, by its IATA code.",
+}
+VIEW_DESCRIPTIONS = {
+    "carrier": "How the carrier's flights fared in the last 3 hours, day and week, as known at the hour's end.",
+    "origin": "How the origin's flights fared in the last 3 hours, day and week, as known at the hour's end.",
+    "weather": "What the origin's weather station observed; known 20 minutes after its hour.",
+    "congestion": "How much is scheduled at the origin around the hour, and what is already known to go wrong.",
+}
+
+
+def objects(views: Uri) -> tuple[Entity | FeatureView | FeatureService, ...]:
+    """Everything that ``apply`` registers, made anew (Feast alters what it registers), for views that lie at ``views``."""
+    entities = {
+        name: Entity(name=name, join_keys=[name], value_type=ValueType.STRING, description=description, owner=OWNER)
+        for name, description in ENTITY_DESCRIPTIONS.items()
+    }
+    feature_views = {
+        view: FeatureView(
+            name=view,
+            entities=[entities[key] for key in ENTITY_KEYS[view]],
+            ttl=TTL,
+            schema=[Field(name=feature, dtype=Float64) for feature in features],
+            source=FileSource(
+                name=f"{view}_rows",
+                path=join(views, "*", "*", f"{view}.parquet"),
+                file_format=ParquetFormat(),
+                **CLOCKS,
+            ),
+            online=True,
+            description=VIEW_DESCRIPTIONS[view],
+            owner=OWNER,
+            tags={"repo": "flights", "rows": "hourly, when changed"},
+        )
+        for view, features in FEATURES.items()
+    }
+    service = FeatureService(
+        name=SERVICE,
+        features=list(feature_views.values()),
+        description="Everything that the flight_delay model reads from the online store.",
+        owner=OWNER,
+        tags={"model": SERVICE},
+    )
+    return (*entities.values(), *feature_views.values(), service)
+
+
+def online_config(online: str) -> dict[str, str]:
+    """Feast's words for the online store: SQLite in a folder, or Redis behind ``redis[s]://[user:password@]host:port/n``."""
+    if "://" not in online:
+        return {"type": "sqlite", "path": str(Path(online).absolute() / "online.db")}
+    parts = urlsplit(online)
+    if parts.scheme not in {"redis", "rediss"} or not parts.hostname:
+        raise ValueError(f"online={online!r} is neither a folder nor a redis://host:port URL")
+    options = {
+        "username": parts.username,
+        "password": parts.password,
+        "db": parts.path.strip("/"),
+        "ssl": "true" if parts.scheme == "rediss" else None,
+    }
+    words = [f"{parts.hostname}:{parts.port or 6379}", *(f"{key}={value}" for key, value in options.items() if value)]
+    return {"type": "redis", "connection_string": ",".join(words)}
+
+
+def registry_folder(online: str, views: Uri) -> Uri:
+    """Where the registry lies: in the embedded store's folder, or below the views when the store is a server."""
+    return Path(online).absolute().as_uri() if "://" not in online else join(views, ".registry")
+
+
+def registry_path(online: str, views: Uri) -> str:
+    """The registry as Feast wants it named: a plain path on this machine, or the URI of an object."""
+    where = join(registry_folder(online, views), REGISTRY_FILE)
+    path = local_path(where)
+    return where if path is None else str(path)
+
+
+@functools.cache
+def feature_store(online: str, views: Uri) -> FeatureStore:
+    """The Feast store of this process. The registry is read once and kept: what is registered is this code's own."""
+    config = RepoConfig(
+        project=PROJECT,
+        provider="local",
+        registry=RegistryConfig(path=registry_path(online, views), cache_ttl_seconds=0),
+        online_store=online_config(online),
+        offline_store={"type": "file"},
+        entity_key_serialization_version=3,
+        repo_path=Path(__file__).parent,
+    )
+    return FeatureStore(config=config)
+
+
+def definitions_digest(views: Uri) -> str:
+    """The digest of everything that would be registered; equal for equal definitions in any process."""
+    specs = [item.to_proto().spec for item in objects(views)]
+    for spec in specs:
+        _clear_times(spec)
+    return sha256(b"\0".join(spec.SerializeToString(deterministic=True) for spec in specs))
+
+
+def _clear_times(message: Any) -> None:
+    """Empties every time stamp in a protobuf message: Feast notes when an object was made."""
+    for entry, value in message.ListFields():
+        if entry.message_type is None or entry.message_type.GetOptions().map_entry:
+            continue
+        if entry.message_type.full_name == "google.protobuf.Timestamp":
+            message.ClearField(entry.name)
+        else:
+            for part in value if entry.is_repeated else (value,):
+                _clear_times(part)
+
+
+def is_applied(online: str, views: Uri) -> bool:
+    """Whether a registry lies there at all, of this version or an older one."""
+    return exists(join(registry_folder(online, views), APPLIED_FILE))
+
+
+def apply(online: str, views: Uri) -> bool:
+    """Registers the definitions and makes the online tables; returns False when they were registered already.
+
+    One writer at a time on this machine (file lock). With a registry on an object store, run it from one task only.
+    """
+    folder = registry_folder(online, views)
+    applied = join(folder, APPLIED_FILE)
+    wanted = definitions_digest(views).encode()
+    with single_writer(online, views):
+        if exists(applied) and read_bytes(applied) == wanted:
+            return False
+        store = feature_store(online, views)
+        store.apply(list(objects(views)))
+        _let_readers_in(store.config.online_store.model_dump())
+        write_bytes(applied, wanted)
+    return True
+
+
+@contextlib.contextmanager
+def single_writer(online: str, views: Uri) -> Iterator[None]:
+    """Keeps every other writer of this online store on this machine waiting until the block ends; not re-entrant."""
+    folder = local_path(registry_folder(online, views))
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _let_readers_in(online_store: dict[str, str]) -> None:
+    """Turns on SQLite's write-ahead log, which the file remembers: gateways then read while an hour is written."""
+    if online_store["type"] == "sqlite":
+        with contextlib.closing(sqlite3.connect(online_store["path"])) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")

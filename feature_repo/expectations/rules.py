@@ -1,0 +1,92 @@
+"""What an expectation is, as a value: the suites are lists of these, and validate.py alone turns them into GX's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+Severity = Literal["critical", "warning"]
+
+SPARK_TYPES = {
+    "string": "StringType",
+    "int8": "ByteType",
+    "int64": "LongType",
+    "double": "DoubleType",
+    "bool": "BooleanType",
+    "date32[day]": "DateType",
+    "timestamp[us, tz=UTC]": "TimestampType",
+}
+"""Arrow's type -> what Spark makes of it; a timestamp without a zone becomes TimestampNTZType and is refused."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One expectation. ``key`` is unique in its suite; ``kwargs`` are those of GX's class named ``kind``."""
+
+    key: str
+    kind: str
+    column: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity = "critical"
+
+
+@dataclass(frozen=True)
+class TableSuite:
+    """The expectations of one Parquet file. ``row_key`` names the columns that tell a reader which row is meant."""
+
+    table: str
+    row_key: tuple[str, ...]
+    rules: tuple[Rule, ...]
+
+
+def columns(schema: pa.Schema) -> list[Rule]:
+    """The table has exactly these columns, in any order, each of its type."""
+    kinds = {entry.name: SPARK_TYPES[str(entry.type)] for entry in schema}
+    whole = Rule("columns", "ExpectTableColumnsToMatchSet", None, {"column_set": list(kinds), "exact_match": True})
+    return [whole] + [
+        Rule(f"type:{name}", "ExpectColumnValuesToBeOfType", name, {"column": name, "type_": kind})
+        for name, kind in kinds.items()
+    ]
+
+
+def rows(least: int, most: int | None = None, *, key: str = "rows", severity: Severity = "critical") -> Rule:
+    """The table has at least, and at most, so many rows."""
+    return Rule(key, "ExpectTableRowCountToBeBetween", None, {"min_value": least, "max_value": most}, severity)
+
+
+def known(names: Iterable[str], *, share: float = 1.0, severity: Severity = "critical") -> list[Rule]:
+    """At least ``share`` of the values of each column are not null."""
+    return [
+        Rule(f"known:{name}", "ExpectColumnValuesToNotBeNull", name, {"column": name, "mostly": share}, severity)
+        for name in names
+    ]
+
+
+def between(name: str, low: float, high: float, *, severity: Severity = "critical") -> Rule:
+    """Every value of the column that is not null lies in [low, high]."""
+    limits = {"column": name, "min_value": low, "max_value": high}
+    return Rule(f"range:{name}", "ExpectColumnValuesToBeBetween", name, limits, severity)
+
+
+def one_of(name: str, values: Iterable[Any]) -> Rule:
+    """Every value of the column that is not null is one of these."""
+    return Rule(f"set:{name}", "ExpectColumnValuesToBeInSet", name, {"column": name, "value_set": list(values)})
+
+
+def unique(*names: str) -> Rule:
+    """No two rows agree on all of these columns."""
+    if len(names) == 1:
+        return Rule(f"unique:{names[0]}", "ExpectColumnValuesToBeUnique", names[0], {"column": names[0]})
+    together = "+".join(names)
+    return Rule(f"unique:{together}", "ExpectCompoundColumnsToBeUnique", together, {"column_list": list(names)})
+
+
+def holds(key: str, column: str, condition: str, *, severity: Severity = "critical") -> Rule:
+    """A Spark SQL condition over a row's columns is true in every row; null counts as false."""
+    query = f"SELECT 1 AS broken FROM {{batch}} WHERE NOT coalesce({condition}, false)"  # noqa: S608  our own text, no input
+    return Rule(
+        key, "UnexpectedRowsExpectation", column, {"unexpected_rows_query": query, "description": condition}, severity
+    )

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from artifacts.refs import Ref, join
+from artifacts.step import EXIT_BAD_DATA, failure_of, step
+from artifacts.store import read, write_bytes
+from feature_repo.contract import ValidateSpec
+from feature_repo.validate import validate
+from tests.make import expectations as make
+
+pytestmark = pytest.mark.spark
+
+
+def spec(target: Ref, folder: Path, **changes: Any) -> ValidateSpec:
+    fields = {"suite": "raw_day", "target": target, "partition": make.DAY, "output": make.folder_uri(folder, "report")}
+    return ValidateSpec(**fields | changes)
+
+
+def broken_day() -> dict[str, pa.Table]:
+    """A day with every fault at once: no weather file, no arrivals, nulls, a repeated flight, wrong types, odd values."""
+    tables = make.raw_day()
+    del tables["weather"]
+    tables["arrival"] = make.change(tables["arrival"].slice(0, 0), "event_time", pa.array([], pa.timestamp("us")))
+    departure = make.blank(tables["departure"], "cancelled", 0.3)
+    tables["departure"] = departure.drop_columns(["tailnum"])
+    schedule = make.change(tables["schedule"], "distance", pa.array([str(x) for x in range(240)]))
+    late = [moment - 4 * make.HOUR for moment in schedule["scheduled_arrival"].to_pylist()[:2]]
+    schedule = make.change(schedule, "scheduled_arrival", late + schedule["scheduled_arrival"].to_pylist()[2:])
+    tables["schedule"] = pa.concat_tables([schedule, schedule.slice(5, 1)])
+    return tables
+
+
+def test_a_sound_day_passes_and_leaves_a_report(tmp_path: Path) -> None:
+    target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", make.raw_day())
+    found = validate(spec(target, tmp_path))
+    assert found.target == target.digest
+    assert found.expectations > 100
+    assert found.warnings == ("relative volume was not checked: volume_history has 0 entries, it needs 3",)
+    report = read(found.uri, found.digest)
+    assert b"departure" in report.file("index.html").read_bytes()
+    content = json.loads(report.file("results.json").read_text())
+    assert content["success"] is True
+    assert len(content["expectations"]) == found.expectations
+    assert sum(entry.size for entry in report.manifest.files) < 1_500_000
+
+
+def test_every_fault_of_a_broken_day_is_one_clear_line(tmp_path: Path) -> None:
+    target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", broken_day())
+    wanted = spec(target, tmp_path, volume_history=(600, 610, 620))
+    spec_uri, result_uri = (make.folder_uri(tmp_path, "run", name) for name in ("spec.json", "result.json"))
+    write_bytes(spec_uri, wanted.model_dump_json().encode())
+    assert step(validate, ValidateSpec, [spec_uri, result_uri]) == EXIT_BAD_DATA
+    failure = failure_of(result_uri)
+    assert failure is not None
+    assert failure.kind == "bad_data"
+    assert "Traceback" not in failure.reason
+    lines = failure.reason.splitlines()
+    for expected in (
+        "expect_file_to_exist(weather): ",
+        "expect_table_row_count_to_be_between(arrival): 0 rows, expected ",
+        "expect_column_values_to_be_of_type(arrival.event_time): type is TimestampNTZType, expected TimestampType",
+        "expect_column_values_to_not_be_null(departure.cancelled): 30 % null (72 of 240 rows), first 3: key 2013-01-08-",
+        "expect_table_columns_to_match_set(departure): 10 columns; missing ['tailnum'], not expected []",
+        "expect_column_values_to_be_of_type(departure.tailnum): could not run: column 'tailnum' is missing",
+        "expect_compound_columns_to_be_unique(schedule.flight_id+available_time): 0.83 % not unique (2 of 241 rows), first 1: key 2013",
+        "expect_column_values_to_be_of_type(schedule.distance): type is StringType, expected DoubleType",
+        "unexpected_rows_expectation(schedule.scheduled_arrival): 2 rows break 'scheduled_arrival > scheduled_departure', first 2: key 2013-01-08-",
+        "expect_table_row_count_to_be_between(schedule): 241 rows, expected 305 to 1220",
+        f"the whole report: {wanted.output}",
+    ):
+        assert [line for line in lines if line.startswith(expected)], f"{expected!r} is not in\n{failure.reason}"
+    assert len(lines) == len(set(lines))
+    report = read(wanted.output)
+    content = json.loads(report.file("results.json").read_text())
+    assert content["failures"] == lines[:-1]
+    assert report.file("index.html").stat().st_size > 0
+
+
+def test_a_file_that_is_no_parquet_is_one_line(tmp_path: Path) -> None:
+    uri = make.folder_uri(tmp_path, "day")
+    make.publish_tables(uri, "raw-day", make.raw_day())
+    artifact = read(uri)
+    for name in ("departure", "arrival", "weather", "schedule"):
+        artifact.file(f"{name}.parquet").write_bytes(b"not parquet")
+    target = _republish(join(uri, "again"), artifact.path)
+    with pytest.raises(ValueError, match=r"expect_file_to_be_parquet\(schedule\): .*cannot be read") as caught:
+        validate(spec(target, tmp_path))
+    assert str(caught.value).count("expect_file_to_be_parquet") == 4
+
+
+def _republish(uri: str, folder: Path) -> Ref:
+    from artifacts.store import publish
+
+    with publish(uri, "raw-day") as draft:
+        for path in folder.glob("*.parquet"):
+            (draft.path / path.name).write_bytes(path.read_bytes())
+    assert draft.manifest is not None
+    return Ref(uri=uri, digest=draft.manifest.digest)
+
+
+def test_an_unknown_suite_names_those_there_are(tmp_path: Path) -> None:
+    target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", {})
+    with pytest.raises(ValueError, match=r"no suite 'rawday'; there are \['raw_day', 'training_set'\]"):
+        validate(spec(target, tmp_path, suite="rawday"))
