@@ -1,0 +1,355 @@
+"""What training takes and gives: the declaration of a job, the specs of its steps, their references. Values only."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
+
+from artifacts.refs import Digest, Ref, Uri
+from feature_repo.contract import DatasetRef, ValidationRef
+
+DAY = dt.timedelta(days=1)
+
+
+class SplitPolicy(BaseModel, frozen=True, extra="forbid"):
+    """Lengths of the windows, in days, that a partition's training set is cut into (decisions.md 3.8 and the design)."""
+
+    label_horizon_days: int = Field(default=1, ge=0)
+    gap_days: int = Field(default=1, ge=0)
+    validation_days: int = Field(default=14, gt=0)
+    test_days: int = Field(default=14, gt=0)
+
+
+class Windows(BaseModel, frozen=True, extra="forbid"):
+    """Service days of each part, inclusive: train < gap < validation < gap < test <= partition - label horizon."""
+
+    train_first: dt.date
+    train_last: dt.date
+    validation_first: dt.date
+    validation_last: dt.date
+    test_first: dt.date
+    test_last: dt.date
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Windows:
+        days = (
+            self.train_first,
+            self.train_last,
+            self.validation_first,
+            self.validation_last,
+            self.test_first,
+            self.test_last,
+        )
+        if (
+            list(days) != sorted(days)
+            or self.train_last >= self.validation_first
+            or self.validation_last >= self.test_first
+        ):
+            raise ValueError(
+                f"windows are not in order: {[str(day) for day in days]}; the training set is too short for the split"
+            )
+        return self
+
+    @classmethod
+    def cut(cls, first: dt.date, partition: dt.date, policy: SplitPolicy) -> Windows:
+        """The windows of a training set that begins at ``first`` and is for ``partition``."""
+        test_last = partition - policy.label_horizon_days * DAY
+        test_first = test_last - (policy.test_days - 1) * DAY
+        validation_last = test_first - (policy.gap_days + 1) * DAY
+        validation_first = validation_last - (policy.validation_days - 1) * DAY
+        train_last = validation_first - (policy.gap_days + 1) * DAY
+        return cls(
+            train_first=first,
+            train_last=train_last,
+            validation_first=validation_first,
+            validation_last=validation_last,
+            test_first=test_first,
+            test_last=test_last,
+        )
+
+
+class TorchJob(BaseModel, frozen=True, extra="forbid"):
+    """Where a training runs: how many processes, and what each gets. Rendered by operators/torch_job.py."""
+
+    nodes: int = Field(default=1, gt=0)
+    processes_per_node: int = Field(default=2, gt=0)
+    gpus_per_process: int = Field(default=0, ge=0)
+    cpus_per_process: int = Field(default=1, gt=0)
+    memory_mib: int = Field(default=2048, gt=0)
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes that train together."""
+        return self.nodes * self.processes_per_node
+
+
+class Network(BaseModel, frozen=True, extra="forbid"):
+    """The shape of the model and how it learns; one value per recipe."""
+
+    hidden: tuple[int, ...] = (128, 64)
+    embedding: int = Field(default=8, gt=0)
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    learning_rate: float = Field(default=2e-3, gt=0)
+    weight_decay: float = Field(default=1e-4, ge=0)
+    warmup_share: float = Field(default=0.05, ge=0, lt=1, description="Share of all steps with a rising learning rate.")
+    gradient_clip: float = Field(default=5.0, gt=0, description="Gradients are scaled down to this norm.")
+    global_batch: int = Field(default=1024, gt=0)
+    max_epochs: int = Field(default=8, gt=0)
+    patience: int = Field(
+        default=2, ge=0, description="Epochs without a better validation loss before it stops; evaluation fit only."
+    )
+
+
+class Columns(BaseModel, frozen=True, extra="forbid"):
+    """Which columns of the training set the model reads, in the order of its input tensors."""
+
+    numeric: tuple[str, ...]
+    categorical: tuple[str, ...]
+
+
+class TrainSpec(BaseModel, frozen=True, extra="forbid"):
+    """One fit of one version. Both fits of a version differ in ``fit``, ``epochs`` and ``output`` only."""
+
+    model: str
+    training_key: Digest
+    dataset: DatasetRef
+    columns: Columns
+    windows: Windows
+    fit: Literal["evaluation", "final"]
+    epochs: int | None = Field(
+        default=None, gt=0, description="Set for the final fit: the epochs that the evaluation fit found best."
+    )
+    network: Network
+    job: TorchJob
+    seed: int
+    output: Uri
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainSpec:
+        world = self.job.world_size
+        if self.network.global_batch % world:
+            raise ValueError(
+                f"global_batch={self.network.global_batch} does not split over world_size={world} (nodes={self.job.nodes} x "
+                f"processes_per_node={self.job.processes_per_node}); use a multiple of {world}"
+            )
+        if (self.fit == "final") != (self.epochs is not None):
+            raise ValueError(
+                f"fit={self.fit} with epochs={self.epochs}: the final fit takes the evaluation fit's epochs, the evaluation fit finds them"
+            )
+        return self
+
+
+class FitRef(Ref, frozen=True):
+    """A trained set of weights: ``weights.pt`` (state dict), ``fit.json`` (vocabularies, normalisation, curve)."""
+
+    training_key: Digest
+    model: str
+    fit: Literal["evaluation", "final"]
+    dataset: DatasetRef
+    columns: Columns
+    network: Network
+    seed: int
+    epochs: int
+    rows: int
+    train_last: dt.date = Field(description="Last service day whose labels touched the weights.")
+    seen_last: dt.date = Field(
+        description="Last service day that touched any choice (the validation window, for the evaluation fit)."
+    )
+    loss_first: float
+    loss_last: float
+    grad_norm_max: float
+    base_rate: float = Field(ge=0, le=1, description="Share of positive labels in the training rows.")
+    seconds: float
+
+
+# --- evaluation and gates ----------------------------------------------------------------------------------------
+
+
+class BoostingParams(BaseModel, frozen=True, extra="forbid"):
+    """Fixed LightGBM parameters of the yardstick; never tuned, so that it stays a yardstick."""
+
+    rounds: int = 200
+    learning_rate: float = 0.05
+    leaves: int = 31
+    min_rows_per_leaf: int = 100
+
+
+class EvaluateSpec(BaseModel, frozen=True, extra="forbid"):
+    """Scores candidate, champion, base rate and boosting on the same window, which no evaluation fit has seen."""
+
+    model: str
+    dataset: DatasetRef
+    windows: Windows
+    candidate: FitRef
+    final: FitRef
+    champion: FitRef | None = Field(default=None, description="The champion's evaluation fit; None for a first model.")
+    boosting: BoostingParams = BoostingParams()
+    bootstrap_draws: int = Field(default=2000, gt=0)
+    seed: int
+    output: Uri
+
+
+class Scores(BaseModel, frozen=True, extra="forbid"):
+    """How well some probabilities fit the labels of a window."""
+
+    log_loss: float
+    auc: float
+    brier: float
+    ece: float = Field(description="Expected calibration error over 10 equal-mass bins.")
+
+
+class Gain(BaseModel, frozen=True, extra="forbid"):
+    """A paired difference, positive when the candidate is better, with a 95 % bootstrap interval."""
+
+    mean: float
+    lower: float
+    upper: float
+    standard_error: float
+
+
+class EvaluationRef(Ref, frozen=True):
+    """The evidence of one evaluation: ``evaluation.json`` and ``evaluation.html``."""
+
+    model: str
+    training_key: Digest
+    test_first: dt.date
+    test_last: dt.date
+    rows: int
+    positives: int
+    candidate: Scores
+    final: Scores = Field(description="The final fit on the same window: a sanity bound, it has seen these rows.")
+    base_rate: Scores = Field(description="The training rows' share of positives as the answer for every row.")
+    boosting: Scores
+    champion: Scores | None = None
+    champion_key: Digest | None = None
+    gain_log_loss: Gain | None = None
+    gain_auc: Gain | None = None
+
+
+class GatePolicy(BaseModel, frozen=True, extra="forbid"):
+    """Margins of the gates (decisions.md 5)."""
+
+    floor_log_loss: float = 0.005
+    boosting_auc: float = 0.02
+    margin_log_loss: float = 0.005
+    margin_auc: float = 0.005
+    champion_age: dt.timedelta = dt.timedelta(days=7)
+    grad_norm_limit: float = 1000.0
+    final_log_loss: float = Field(
+        default=0.005,
+        description="The final fit's log loss on the window may exceed the evaluation fit's by this: it has seen the rows.",
+    )
+    significance_z: float = Field(default=1.645, description="One-sided 5 %, for the power rule of G4.")
+    power_z: float = Field(default=0.842, description="Power 80 %, for the power rule of G4.")
+    first_release: Literal["automatic", "approval"] = "approval"
+
+
+class Verdict(BaseModel, frozen=True, extra="forbid"):
+    """What one gate says, and why."""
+
+    gate: str = Field(pattern=r"^G\d+ [a-z ]+$", description="Such as 'G3 floor'.")
+    status: Literal["pass", "fail", "underpowered", "skipped"]
+    reason: str
+    figures: dict[str, float | int | str | None] = {}
+
+
+class GateEvidence(BaseModel, frozen=True, extra="forbid"):
+    """Everything that G0 to G4 look at."""
+
+    dataset: DatasetRef
+    validations: tuple[ValidationRef, ...]
+    candidate: FitRef
+    final: FitRef
+    evaluation: EvaluationRef
+    champion_partition: dt.date | None = None
+    drift_triggered: bool = False
+
+
+# --- export and registry -------------------------------------------------------------------------------------------
+
+
+class ExportSpec(BaseModel, frozen=True, extra="forbid"):
+    """Turns a final fit into ONNX with its normalisation inside, plus the rows and torch answers for the parity check."""
+
+    fit: FitRef
+    windows: Windows
+    parity_rows: int = Field(default=256, ge=256)
+    opset: int = 20
+    output: Uri
+
+
+class CategoricalInput(BaseModel, frozen=True, extra="forbid"):
+    """One categorical input; code 0 means unknown or null, code i + 1 means ``vocabulary[i]``."""
+
+    name: str
+    vocabulary: tuple[str, ...]
+
+
+class Signature(BaseModel, frozen=True, extra="forbid"):
+    """The tensors of the graph: ``numeric`` FP32 [batch, n] (NaN for null), ``categorical`` INT64 [batch, m], out ``score`` FP32 [batch, 1]."""
+
+    numeric: tuple[str, ...]
+    categorical: tuple[CategoricalInput, ...]
+    max_batch: int = Field(default=1024, gt=0)
+
+
+class OnnxRef(Ref, frozen=True):
+    """``model.onnx``, ``signature.json`` and ``parity.npz`` (arrays numeric, categorical, score: fp32 torch answers)."""
+
+    model: str
+    training_key: Digest
+    fit_digest: Digest
+    dataset_digest: Digest
+    onnx_digest: Digest
+    signature: Signature
+    parity_rows: int
+
+
+class RegisterSpec(BaseModel, frozen=True, extra="forbid"):
+    """Writes the MLflow run and one registered version per training key; a second call finds the first one's version."""
+
+    model: str
+    tracking_uri: str
+    partition: dt.date
+    trigger: str
+    candidate: FitRef
+    final: FitRef
+    evaluation: EvaluationRef
+    package: Ref
+    onnx_digest: Digest
+    verdicts: tuple[Verdict, ...]
+
+
+class VersionRef(BaseModel, frozen=True, extra="forbid"):
+    """One registered version."""
+
+    model: str
+    version: int = Field(gt=0)
+    run_id: str
+    training_key: Digest
+    package: Ref
+    partition: dt.date
+    created_at: AwareDatetime
+
+
+class AliasSpec(BaseModel, frozen=True, extra="forbid"):
+    """Projects the routing record onto MLflow's aliases; None deletes an alias."""
+
+    model: str
+    tracking_uri: str
+    champion: int | None
+    previous: int | None
+    package_digest: Digest = Field(description="Digest that the champion version's tag must carry.")
+
+
+class AliasRef(BaseModel, frozen=True, extra="forbid"):
+    """The aliases as they now stand."""
+
+    model: str
+    champion: int | None
+    previous: int | None
+    overruled: tuple[str, ...] = Field(
+        default=(), description="Aliases that somebody else had moved since the last projection, such as 'champion=4'."
+    )
