@@ -1,0 +1,258 @@
+"""Whether a package may be served and promoted: G7, G8 and the rules of a release, from figures alone. Pure.
+
+A check that could not run is a failure or inconclusive, never a pass; a figure that is not finite never passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from serving.contract import ParityPolicy, ReleasePolicy
+from training.contract import Verdict
+
+PARITY, SERVABLE = "G7 export parity", "G8 servable"
+NO_EVIDENCE = "NO_EVIDENCE"
+
+Status = Literal["pass", "fail", "inconclusive"]
+
+
+class ParityFigures(BaseModel, frozen=True, extra="forbid"):
+    """The distance between engine and torch at one batch size, with its worst row."""
+
+    batch: int
+    rows: int
+    max_absolute: float
+    max_relative: float
+    not_finite: int
+    worst_row: int
+    worst_found: float
+    worst_wanted: float
+
+
+def parity(found: Sequence[ParityFigures], max_batch: int, policy: ParityPolicy) -> Verdict:
+    """G7: at every batch size, finite and within the absolute and the relative limit."""
+    problems = []
+    if missing := {*policy.batches, max_batch} - {figures.batch for figures in found}:
+        problems.append(f"batch sizes {sorted(missing)} were not compared")
+    for at in found:
+        if at.rows < policy.minimum_rows:
+            problems.append(f"batch {at.batch}: {at.rows} rows, {policy.minimum_rows} are needed")
+        if not (at.max_absolute <= policy.max_absolute and at.max_relative <= policy.max_relative) or at.not_finite:
+            problems.append(
+                f"batch {at.batch}: max absolute {at.max_absolute:.3g} (limit {policy.max_absolute:g}), max relative "
+                f"{at.max_relative:.3g} (limit {policy.max_relative:g}), {at.not_finite} not finite; worst row "
+                f"{at.worst_row}: engine {at.worst_found:.7g}, torch {at.worst_wanted:.7g}"
+            )
+    figures: dict[str, float | int | str | None] = {
+        "rows": min((at.rows for at in found), default=0),
+        "max_absolute": max((_shown(at.max_absolute) for at in found), default=None),
+        "max_relative": max((_shown(at.max_relative) for at in found), default=None),
+        "batches": ", ".join(str(at.batch) for at in found),
+    }
+    if problems:
+        return Verdict(gate=PARITY, status="fail", reason="; ".join(problems), figures=figures)
+    reason = f"engine and torch agree to {figures['max_absolute']:.3g} at batches {figures['batches']}"
+    return Verdict(gate=PARITY, status="pass", reason=reason, figures=figures)
+
+
+def _shown(value: float) -> float:
+    return value if math.isfinite(value) else 1e308
+
+
+class StagingFigures(BaseModel, frozen=True, extra="forbid"):
+    """What the real server did with a new version."""
+
+    load_seconds: float
+    asked: int
+    answered: int
+    worst_difference: float = Field(description="Largest absolute difference to a golden score; NaN when none came.")
+
+
+def servable(found: StagingFigures, limit_seconds: float, tolerance: float) -> Verdict:
+    """G8: the real server loaded it in time and answered every golden request within the tolerance."""
+    problems = []
+    if not found.load_seconds <= limit_seconds:
+        problems.append(f"it took {found.load_seconds:.1f} s to load, more than {limit_seconds:.1f}")
+    if found.asked == 0 or found.answered < found.asked:
+        problems.append(f"{found.answered} of {found.asked} golden requests were answered")
+    if not found.worst_difference <= tolerance:
+        problems.append(f"a golden score is off by {found.worst_difference:.3g}, more than {tolerance:g}")
+    figures: dict[str, float | int | str | None] = {
+        "load_seconds": round(found.load_seconds, 3),
+        "golden": found.answered,
+        "worst_difference": _shown(found.worst_difference),
+    }
+    good = f"loaded in {found.load_seconds:.1f} s, {found.answered} golden requests within {tolerance:g}"
+    return Verdict(
+        gate=SERVABLE, status="fail" if problems else "pass", reason="; ".join(problems) or good, figures=figures
+    )
+
+
+class Arm(BaseModel, frozen=True, extra="forbid"):
+    """What one version did with the requests of a judgement."""
+
+    requests: int = Field(ge=0)
+    errors: int = Field(ge=0)
+    not_finite: int = Field(default=0, ge=0, description="Answers that were NaN or infinite.")
+    points: int = Field(default=0, ge=0, description="Seconds with at least one answer.")
+    p50_ms: float | None = Field(default=None, description="Median over the points of the per-second p50.")
+    p99_ms: float | None = Field(default=None, description="Median over the points of the per-second p99.")
+
+
+class Labels(BaseModel, frozen=True, extra="forbid"):
+    """What labelled rows say of the packages, in process: known before a single request has been sent."""
+
+    labelled: int = Field(ge=0)
+    log_loss: float | None
+    claimed_log_loss: float | None = Field(description="What the package's evaluation says of the same window.")
+    champion_log_loss: float | None = None
+
+
+class Evidence(Labels, frozen=True, extra="forbid"):
+    """Everything that the release rules look at."""
+
+    candidate: Arm
+    champion: Arm | None = None
+    equal_share: float | None = Field(description="Served scores that equal the package's own within tolerance.")
+    difference_served: float | None = Field(default=None, description="Mean absolute difference of served scores.")
+    difference_offline: float | None = Field(default=None, description="The same on rows of the dataset, in process.")
+    latency_p: dict[str, float] = Field(
+        default={}, description="One-sided Mann-Whitney p values of 'p50' and 'p99': candidate slower."
+    )
+
+
+class Ruling(BaseModel, frozen=True, extra="forbid"):
+    """The release rules' answer; ``against`` and ``missing`` are the reasons."""
+
+    status: Status
+    reasons: tuple[str, ...]
+
+
+def rule(evidence: Evidence, policy: ReleasePolicy) -> Ruling:
+    """Fail when any rule speaks against the candidate; else inconclusive when evidence is missing; else pass."""
+    missing = _missing(evidence, policy)
+    against = [*_served(evidence, policy), *quality(evidence, policy)]
+    if evidence.champion is not None:
+        against += [*_slower(evidence, policy), *_different(evidence, policy)]
+    if against:
+        return Ruling(status="fail", reasons=tuple(against + missing))
+    if missing:
+        return Ruling(status="inconclusive", reasons=tuple(f"{NO_EVIDENCE}: {reason}" for reason in missing))
+    return Ruling(status="pass", reasons=(_good(evidence),))
+
+
+def _good(evidence: Evidence) -> str:
+    words = (
+        f"{evidence.candidate.requests} requests: served scores equal the package's own on {evidence.equal_share:.2%}"
+    )
+    if evidence.champion is None:
+        return f"{words}; no champion to compare with"
+    return f"{words}; not slower, no more errors and no worse than the champion"
+
+
+def _missing(evidence: Evidence, policy: ReleasePolicy) -> list[str]:
+    missing = []
+    arms = {"candidate": evidence.candidate} | ({"champion": evidence.champion} if evidence.champion else {})
+    for name, arm in arms.items():
+        if arm.requests < policy.requests:
+            missing.append(f"{name} was asked {arm.requests} requests, {policy.requests} are needed")
+        if evidence.champion is not None and arm.points < policy.points:
+            missing.append(f"{name} has {arm.points} latency points, {policy.points} are needed")
+    if evidence.labelled < policy.minimum_labelled:
+        missing.append(f"{evidence.labelled} labelled rows, {policy.minimum_labelled} are needed")
+    wanted = {
+        "share of equal scores": evidence.equal_share,
+        "log loss of the candidate": evidence.log_loss,
+        "log loss that its evaluation claims": evidence.claimed_log_loss,
+    }
+    if evidence.champion is not None:
+        wanted |= {
+            "log loss of the champion": evidence.champion_log_loss,
+            "served difference to the champion": evidence.difference_served,
+            "offline difference to the champion": evidence.difference_offline,
+            "test of p50": evidence.latency_p.get("p50"),
+            "test of p99": evidence.latency_p.get("p99"),
+        }
+    return missing + [f"{name} could not be measured" for name, value in wanted.items() if not _finite(value)]
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _served(evidence: Evidence, policy: ReleasePolicy) -> list[str]:
+    """Critical: NaN, errors, and scores that are not the package's own."""
+    against = []
+    candidate, champion = evidence.candidate, evidence.champion
+    if candidate.not_finite:
+        against.append(f"{candidate.not_finite} served scores are not finite")
+    if candidate.requests and _finite(evidence.equal_share) and not _share(evidence) >= policy.shadow_equal_share:
+        against.append(
+            f"served scores equal the package's own on {_share(evidence):.3%} of rows, less than {policy.shadow_equal_share:.1%}"
+        )
+    rate = candidate.errors / candidate.requests if candidate.requests else 0.0
+    base = champion.errors / champion.requests if champion is not None and champion.requests else 0.0
+    if rate - base > policy.error_increase:
+        against.append(f"error rate {rate:.3%} against {base:.3%}, more than +{policy.error_increase:.2%}")
+    return against
+
+
+def _share(evidence: Evidence) -> float:
+    return -math.inf if evidence.equal_share is None else evidence.equal_share
+
+
+def quality(evidence: Labels, policy: ReleasePolicy) -> list[str]:
+    """The package must be the model that was evaluated, and no worse than the champion on the same labels."""
+    against: list[str] = []
+    if evidence.log_loss is None or evidence.labelled < policy.minimum_labelled:
+        return against
+    limits = {
+        "what its own evaluation says": (evidence.claimed_log_loss, policy.claim_factor),
+        "the champion's": (evidence.champion_log_loss, policy.quality_factor),
+    }
+    for name, (other, factor) in limits.items():
+        if other is not None and math.isfinite(other) and not evidence.log_loss <= other * factor:
+            against.append(
+                f"log loss {evidence.log_loss:.5f} on {evidence.labelled} labelled rows exceeds {factor:g} x {name} ({other:.5f})"
+            )
+    return against
+
+
+def holm(p_values: Mapping[str, float], alpha: float) -> frozenset[str]:
+    """The names that are significant under Holm's step-down rule; NaN is never significant here, it counts as missing."""
+    significant: set[str] = set()
+    ordered = sorted((p, name) for name, p in p_values.items() if math.isfinite(p))
+    for rank, (p, name) in enumerate(ordered):
+        if p > alpha / (len(ordered) - rank):
+            break
+        significant.add(name)
+    return frozenset(significant)
+
+
+def _slower(evidence: Evidence, policy: ReleasePolicy) -> list[str]:
+    """Latency counts only when the difference is significant and larger than what is allowed."""
+    if evidence.champion is None:
+        return []
+    limits = {"p50": policy.p50_increase, "p99": policy.p99_increase}
+    against = []
+    for name in sorted(holm(evidence.latency_p, policy.alpha)):
+        ours, theirs = (getattr(arm, f"{name}_ms") for arm in (evidence.candidate, evidence.champion))
+        if ours is None or theirs is None or not ours <= theirs * (1 + limits[name]):
+            against.append(
+                f"{name} {ours} ms against {theirs} ms: more than +{limits[name]:.0%} (p = {evidence.latency_p[name]:.2g})"
+            )
+    return against
+
+
+def _different(evidence: Evidence, policy: ReleasePolicy) -> list[str]:
+    served, offline = evidence.difference_served, evidence.difference_offline
+    if served is None or offline is None or not (math.isfinite(served) and math.isfinite(offline)):
+        return []
+    # Two equal models differ by rounding alone; below the tolerance of one score a ratio says nothing.
+    if served > max(policy.difference_factor * offline, policy.shadow_tolerance):
+        return [f"scores differ from the champion's by {served:.4f} on average, offline by {offline:.4f}"]
+    return []

@@ -1,0 +1,300 @@
+"""The gateway: entity rows in, calibrated probabilities out, every answer logged before it is sent.
+
+``python -m serving.gateway --host 127.0.0.1 --port 8080`` speaks the Open Inference Protocol v2 over HTTP. Every route
+but health wants ``Authorization: Bearer <token>``. A malformed request gets 400 (413 when too large) and one line per
+problem; 429 when too many are in flight; 503 with Retry-After while nothing can answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import sqlalchemy as sa
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import Field
+from starlette.exceptions import HTTPException
+
+from artifacts.clock import DataClock
+from artifacts.records import Records, SchemaMismatch, check_schema
+from artifacts.refs import Uri, join
+from artifacts.settings import Settings
+from artifacts.step import follow_parent
+from feature_repo.online import OnlineReader
+from serving import oip
+from serving.answer import Answerer, Refusal, describe, parse_feedback
+from serving.endpoint import Arm, Endpoint, Triton
+from serving.log import LogUnwritable, SegmentWriter, sync
+from serving.metrics import Metrics
+from serving.transport import Bearer, Unsafe, fault, read_body, read_token
+
+log = logging.getLogger(__name__)
+
+EXTENSIONS = ["binary_tensor_data"]
+
+
+class GatewaySettings(Settings):
+    """The shared settings plus what only the gateway needs."""
+
+    triton_grpc: str = Field(default="127.0.0.1:8001", description="host:port of Triton's gRPC endpoint.")
+    gateway_models: tuple[str, ...] = Field(default=("flight_delay",), description="Models served, a JSON list.")
+    gateway_token_file: Path | None = Field(
+        default=None, description="File with the bearer token, mode 0600; <state>/gateway.token, made when absent."
+    )
+    gateway_views: Uri = Field(
+        default="", validate_default=False, description="The views behind the online store; <store>/views/flights."
+    )
+    gateway_log: Path | None = Field(default=None, description="Folder of the log's segments; <state>/log.")
+    gateway_concurrency: int = Field(default=64, gt=0, description="Requests in flight before 429.")
+    gateway_body_bytes: int = Field(default=8 << 20, gt=0, description="Largest body, packed and unpacked.")
+    gateway_deadline_seconds: float = Field(default=1.0, gt=0, description="How long Triton may take.")
+    gateway_follow_seconds: float = Field(default=1.0, gt=0, description="Between two looks at the routing record.")
+    gateway_sync_seconds: float = Field(default=1.0, gt=0, description="Between two fsyncs of the log.")
+
+    @property
+    def token_file(self) -> Path:
+        """The token file in force."""
+        return self.gateway_token_file or self.state / "gateway.token"
+
+    @property
+    def views(self) -> Uri:
+        """The views in force."""
+        return self.gateway_views or join(self.store, "views", "flights")
+
+    @property
+    def log(self) -> Path:
+        """The log folder in force."""
+        return self.gateway_log or self.state.absolute() / "log"
+
+
+class Gateway:
+    """The parts of one gateway process, made from its settings."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self.token = read_token(settings.token_file)
+        # connect() opens an SQLite file at every use; this process only reads, at every request, and keeps it open.
+        engine = sa.create_engine(settings.database, pool_pre_ping=not settings.database.startswith("sqlite"))
+        check_schema(engine)
+        records = Records(engine)
+        self.metrics = Metrics()
+        self.endpoints = {model: Endpoint(model, records) for model in settings.gateway_models}
+        self.writer = SegmentWriter(settings.log, dt.datetime.now(dt.UTC))
+        self._records = records
+        self._in_flight = 0
+
+    async def start(self) -> None:
+        """Opens what needs the running loop, and reads the routing once."""
+        self.triton = Triton(self.settings.triton_grpc, self.settings.gateway_deadline_seconds)
+        self.answerer = Answerer(
+            reader=OnlineReader(self.settings.online, self.settings.views),
+            triton=self.triton,
+            writer=self.writer,
+            clock=DataClock(self.settings.clock, self._records),
+            metrics=self.metrics,
+        )
+        await asyncio.gather(*(endpoint.follow() for endpoint in self.endpoints.values()))
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._sync())]
+
+    async def stop(self) -> None:
+        """Ends the background work and makes the log durable."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.writer.close()
+        await self.triton.close()
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.gateway_follow_seconds)
+            for endpoint in self.endpoints.values():
+                await endpoint.follow()
+                self.metrics.routing.labels(endpoint.model).set(endpoint.version)
+
+    async def _sync(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.gateway_sync_seconds)
+            try:
+                await asyncio.to_thread(sync, self.writer.take_dirty())
+            except OSError:
+                log.exception("the prediction log could not be made durable; it is tried again")
+
+    @contextlib.asynccontextmanager
+    async def counted(self, endpoint: Endpoint) -> AsyncIterator[None]:
+        """Bounds and counts one inference request; refuses with 429 when too many are in flight."""
+        if self._in_flight >= self.settings.gateway_concurrency:
+            self.metrics.requests.labels(endpoint.model, "429").inc()
+            raise Refusal(429, f"{self._in_flight} requests are in flight already; try again shortly", 1)
+        self._in_flight += 1
+        self.metrics.in_flight.set(self._in_flight)
+        status, begun = "500", time.perf_counter()
+        try:
+            yield
+            status = "200"
+        except Refusal as error:
+            status = str(error.status)
+            raise
+        except (oip.WireFault, oip.TooLarge) as error:
+            status = "400" if isinstance(error, oip.WireFault) else "413"
+            raise
+        finally:
+            self._in_flight -= 1
+            self.metrics.in_flight.set(self._in_flight)
+            self.metrics.requests.labels(endpoint.model, status).inc()
+            self.metrics.seconds.labels(endpoint.model).observe(time.perf_counter() - begun)
+
+    def endpoint(self, model: str) -> Endpoint:
+        """The endpoint of a model; refuses with 404."""
+        if model not in self.endpoints:
+            raise Refusal(404, f"model '{model[:80]}' is not served here; there are {sorted(self.endpoints)}")
+        return self.endpoints[model]
+
+    def arm(self, model: str, version: str | None = None) -> Arm:
+        """The version that answers; refuses with 404 for an unknown model or pin, 503 while there is no champion."""
+        endpoint = self.endpoint(model)
+        pin = int(version) if version and version.isascii() and version.isdigit() and len(version) < 10 else None  # noqa: PLR2004
+        if version and pin is None:
+            raise Refusal(404, f"version '{version[:40]}' is no number")
+        arm = endpoint.answering(pin)
+        if arm is None and pin is not None:
+            raise Refusal(404, f"version {pin} of '{model}' is neither champion nor previous")
+        if arm is None:
+            raise Refusal(503, f"'{model}' has no champion yet{f' ({endpoint.fault})' if endpoint.fault else ''}", 5)
+        return arm
+
+
+def create_app(settings: GatewaySettings) -> FastAPI:
+    """The ASGI application of one gateway process."""
+    gateway = Gateway(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.stop()
+
+    app = FastAPI(openapi_url=None, lifespan=lifespan)
+    app.add_middleware(Bearer, token=gateway.token)
+    _add_faults(app)
+    _add_health(app, gateway)
+    _add_models(app, gateway)
+    _add_feedback(app, gateway)
+    return app
+
+
+def _add_faults(app: FastAPI) -> None:
+    @app.exception_handler(Refusal)
+    async def refused(_request: Request, error: Refusal) -> Response:
+        return fault(error.status, error.text, error.retry_after)
+
+    @app.exception_handler(oip.WireFault)
+    async def malformed(_request: Request, error: oip.WireFault) -> Response:
+        return fault(400, str(error))
+
+    @app.exception_handler(oip.TooLarge)
+    async def too_large(_request: Request, error: oip.TooLarge) -> Response:
+        return fault(413, str(error))
+
+    @app.exception_handler(LogUnwritable)
+    async def unwritable(_request: Request, error: LogUnwritable) -> Response:
+        log.error("%s", error)
+        return fault(503, "the answer could not be logged, so it is not given", 5)
+
+    @app.exception_handler(HTTPException)
+    async def http(_request: Request, error: HTTPException) -> Response:
+        return fault(error.status_code, str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def unexpected(_request: Request, _error: Exception) -> Response:  # the server logs the error itself
+        return fault(500, "internal error; see the gateway's log")
+
+
+def _add_health(app: FastAPI, gateway: Gateway) -> None:
+    @app.get("/v2/health/live")
+    async def live() -> Response:
+        return Response()
+
+    @app.get("/v2/health/ready")
+    async def ready() -> Response:
+        for model in gateway.endpoints:
+            gateway.arm(model)
+        return Response()
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(gateway.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_models(app: FastAPI, gateway: Gateway) -> None:
+    @app.get("/v2")
+    async def server() -> dict[str, object]:
+        return {"name": "perennial", "version": "2", "extensions": EXTENSIONS}
+
+    @app.get("/v2/models/{model}")
+    @app.get("/v2/models/{model}/versions/{version}")
+    async def model(model: str, version: str | None = None) -> dict[str, object]:
+        return describe(gateway.endpoint(model), gateway.arm(model, version))
+
+    @app.get("/v2/models/{model}/ready")
+    @app.get("/v2/models/{model}/versions/{version}/ready")
+    async def model_ready(model: str, version: str | None = None) -> Response:
+        name = gateway.arm(model, version).deployed.name
+        if not await gateway.triton.ready(name):
+            raise Refusal(503, f"Triton does not have '{name}' ready", 1)
+        return Response()
+
+    @app.post("/v2/models/{model}/infer")
+    @app.post("/v2/models/{model}/versions/{version}/infer")
+    async def infer(request: Request, model: str, version: str | None = None) -> Response:
+        endpoint = gateway.endpoint(model)
+        async with gateway.counted(endpoint):
+            body = await read_body(request, gateway.settings.gateway_body_bytes)
+            asked = oip.decode(body, request.headers.get(oip.HEADER_LENGTH))
+            head, outputs = await gateway.answerer.answer(gateway.arm(model, version), asked)
+            answer, headers = oip.encode(asked, head, outputs)
+        answer, encoding = oip.compress(answer, request.headers.get("accept-encoding", ""))
+        return Response(answer, headers={**headers, "Content-Encoding": encoding} if encoding else headers)
+
+
+def _add_feedback(app: FastAPI, gateway: Gateway) -> None:
+    @app.post("/v2/feedback")
+    async def feedback(request: Request, model: str | None = None) -> dict[str, int]:
+        """Labels of earlier requests, one or a list; ``?model=`` is needed where several models are served."""
+        if model is None and len(gateway.endpoints) > 1:
+            raise Refusal(400, f"say which model: /v2/feedback?model=<one of {sorted(gateway.endpoints)}>")
+        name = gateway.endpoint(model or next(iter(gateway.endpoints))).model
+        labels = parse_feedback(await read_body(request, gateway.settings.gateway_body_bytes))
+        gateway.answerer.take(name, gateway.endpoints[name].answering(), labels)
+        return {"accepted": len(labels)}
+
+
+def main(arguments: list[str]) -> int:
+    """Serves until SIGTERM; exit code 1 with one line when it must not start."""
+    parser = argparse.ArgumentParser(prog="python -m serving.gateway", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8080)
+    given = parser.parse_args(arguments)
+    follow_parent()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        app = create_app(GatewaySettings())
+    except (Unsafe, SchemaMismatch) as error:
+        print(error, file=sys.stderr)  # noqa: T201  the one line that the caller sees
+        return 1
+    uvicorn.run(app, host=given.host, port=given.port, log_level="warning", access_log=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

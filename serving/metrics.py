@@ -1,0 +1,32 @@
+"""What a gateway counts, as Prometheus text."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LATENCY_BUCKETS = (0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Metrics:
+    """The counters of one gateway, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "perennial_requests", "Inference requests by outcome", ("model", "status"), registry=self.registry
+        )
+        self.rows = Counter("perennial_rows", "Answered rows by version", ("model", "version"), registry=self.registry)
+        self.missing = Counter(
+            "perennial_missing_view_rows",
+            "Rows whose view had nothing fresh enough",
+            ("model", "view"),
+            registry=self.registry,
+        )
+        self.feedback = Counter("perennial_feedback", "Labels taken", ("model",), registry=self.registry)
+        self.in_flight = Gauge("perennial_in_flight", "Inference requests being answered", registry=self.registry)
+        self.routing = Gauge(
+            "perennial_routing_version", "Version of the routing record followed", ("model",), registry=self.registry
+        )
+        self.seconds = Histogram(
+            "perennial_request_seconds", "Time to answer", ("model",), buckets=LATENCY_BUCKETS, registry=self.registry
+        )

@@ -1,0 +1,198 @@
+"""Puts model, signature, golden requests and evidence into one artifact; its parity with torch is decided here (G7)."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from artifacts.refs import Ref, file_digest
+from artifacts.step import DataFault, progress, step
+from artifacts.store import Artifact, Draft, publish, read_ref
+from serving import gate, parity
+from serving.contract import Golden, PackageContent, PackageRef, PackageSpec, ParityPolicy
+from serving.engines.onnxruntime import Engine, load, run_all
+from serving.parity import ParityRows
+from serving.repository import GraphDescription, TensorDescription
+from training.contract import Signature
+
+KIND = "package"
+MODEL, SIGNATURE, GOLDEN, CONTENT = "model.onnx", "signature.json", "golden.json", "package.json"
+
+
+def package(spec: PackageSpec) -> PackageRef:
+    """Makes the servable version of a final fit; DataFault when a digest does not match or parity fails."""
+    if problems := inconsistent(spec):
+        raise DataFault(problems)
+    exported = read_ref(spec.onnx)
+    path = exported.file(MODEL)
+    if (found := file_digest(path)) != spec.onnx.onnx_digest:
+        raise DataFault([f"{spec.onnx.uri}: {MODEL}: digest is {found}, the reference says {spec.onnx.onnx_digest}"])
+    if problems := unservable(describe(path), spec.onnx.signature):
+        raise DataFault([f"{spec.onnx.uri}: {MODEL}: {problem}" for problem in problems])
+    progress(0.2, "comparing ONNX Runtime with torch")
+    engine, rows = load(path), parity.read_rows(exported.file("parity.npz"))
+    max_batch = spec.onnx.signature.max_batch
+    verdict = gate.parity(parity.compare(engine, rows, max_batch, spec.parity), max_batch, spec.parity)
+    if verdict.status != "pass":
+        raise DataFault([f"{spec.onnx.uri}: {verdict.gate}: {verdict.reason}; export the fit again"])
+    content = PackageContent(
+        model=spec.onnx.model,
+        training_key=spec.onnx.training_key,
+        partition=spec.partition,
+        onnx=spec.onnx,
+        onnx_digest=spec.onnx.onnx_digest,
+        dataset_digest=spec.onnx.dataset_digest,
+        final=spec.final,
+        evaluation=spec.evaluation,
+        verdicts=(*spec.verdicts, verdict),
+        parity=verdict,
+        serving=spec.serving,
+    )
+    progress(0.8, "writing the package")
+    with publish(spec.output, KIND) as draft:
+        write(draft, path, content, golden(engine, rows, max_batch, spec.parity))
+    return reference(spec.output, draft, content)
+
+
+def inconsistent(spec: PackageSpec) -> list[str]:
+    """Where the parts of a package do not belong together."""
+    exported, final = spec.onnx, spec.final
+    checks = {
+        f"onnx.fit_digest is {exported.fit_digest}, the final fit is {final.digest}": exported.fit_digest
+        != final.digest,
+        f"onnx.dataset_digest is {exported.dataset_digest}, the final fit used {final.dataset.digest}": (
+            exported.dataset_digest != final.dataset.digest
+        ),
+        f"final.fit is '{final.fit}'; only a final fit is served": final.fit != "final",
+        "training keys of onnx, final and evaluation differ": len({
+            exported.training_key,
+            final.training_key,
+            spec.evaluation.training_key,
+        })
+        != 1,
+        f"partition is {spec.partition}, the dataset is for {final.dataset.partition}": spec.partition
+        != final.dataset.partition,
+    }
+    return [f"package: {text}; pass the references of one version" for text, wrong in checks.items() if wrong]
+
+
+def describe(path: Path) -> GraphDescription:
+    """What an ONNX graph says of its inputs and outputs."""
+    graph = onnx.load(path).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return GraphDescription(
+        inputs=tuple(_tensor(value) for value in graph.input if value.name not in weights),
+        outputs=tuple(_tensor(value) for value in graph.output),
+    )
+
+
+def _tensor(value: onnx.ValueInfoProto) -> TensorDescription:
+    tensor = value.type.tensor_type
+    dims = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+    dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+    return TensorDescription(name=value.name, dtype=dtype, dims=dims)
+
+
+def unservable(graph: GraphDescription, signature: Signature) -> list[str]:
+    """How a graph differs from its signature; an empty list when they fit."""
+    wanted = {"numeric": ("float32", len(signature.numeric)), "categorical": ("int64", len(signature.categorical))}
+    wanted = {name: kind for name, kind in wanted.items() if kind[1]}
+    problems = []
+    if {tensor.name for tensor in graph.inputs} != set(wanted):
+        problems.append(f"inputs are {[tensor.name for tensor in graph.inputs]}, the signature says {sorted(wanted)}")
+    for tensor in graph.inputs:
+        if tensor.name in wanted and (tensor.dtype, *tensor.dims) != (
+            wanted[tensor.name][0],
+            None,
+            wanted[tensor.name][1],
+        ):
+            problems.append(
+                f"input '{tensor.name}' is {tensor.dtype} {tensor.dims}, the signature says {wanted[tensor.name]}"
+            )
+    outputs = [(tensor.name, tensor.dtype, tensor.dims) for tensor in graph.outputs]
+    if outputs != [("score", "float32", (None, 1))]:
+        problems.append(f"outputs are {outputs}, wanted is one 'score' float32 [batch, 1]")
+    return problems
+
+
+def golden(engine: Engine, rows: ParityRows, max_batch: int, policy: ParityPolicy) -> Golden:
+    """Golden requests at batch 1, preferred and max, over the parity rows, with this engine's own scores."""
+    count = len(rows.score)
+    batches = [
+        *[1] * policy.golden_single,
+        *[min(policy.preferred_batch, max_batch)] * policy.golden_preferred,
+        *[max_batch] * policy.golden_max,
+    ]
+    requests, start = [], 0
+    for batch in batches:  # rows follow each other, so that together the requests visit as many as they can
+        requests.append(tuple((start + place) % count for place in range(batch)))
+        start += batch
+    used = sorted({row for request in requests for row in request})
+    place = {row: number for number, row in enumerate(used)}
+    numeric, categorical = rows.numeric[used], rows.categorical[used]
+    score = run_all(engine, numeric, categorical, max_batch)
+    return Golden(
+        numeric=tuple(tuple(float(value) for value in row) for row in numeric),
+        categorical=tuple(tuple(int(code) for code in row) for row in categorical),
+        score=tuple(float(value) for value in score),
+        requests=tuple(tuple(place[row] for row in request) for request in requests),
+    )
+
+
+def golden_tensors(found: Golden) -> ParityRows:
+    """The rows of golden requests as tensors."""
+    numeric = np.array(found.numeric)
+    categorical = np.array(found.categorical, dtype=np.int64).reshape(len(found.score), -1)
+    return ParityRows(
+        numeric.astype(np.float32).reshape(len(found.score), -1), categorical, np.array(found.score, dtype=np.float32)
+    )
+
+
+def write(draft: Draft, model: Path, content: PackageContent, requests: Golden) -> None:
+    """Writes the four files of a package into a draft, and what its reference needs into the manifest's facts."""
+    shutil.copyfile(model, draft.path / MODEL)
+    for name, value in ((SIGNATURE, content.onnx.signature), (GOLDEN, requests), (CONTENT, content)):
+        (draft.path / name).write_text(value.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    draft.facts |= facts(content)
+
+
+def facts(content: PackageContent) -> dict[str, object]:
+    """The fields of a ``PackageRef`` beside URI and digest; ``PackageRef(uri=, digest=, **manifest.facts)`` gives it back."""
+    wanted = set(PackageRef.model_fields) - set(Ref.model_fields) - {"signature"}
+    return {
+        **content.model_dump(mode="json", include=wanted),
+        "signature": content.onnx.signature.model_dump(mode="json"),
+    }
+
+
+def reference(uri: str, draft: Draft, content: PackageContent) -> PackageRef:
+    """The reference of a package that has just been published."""
+    if draft.manifest is None:
+        raise RuntimeError(f"{uri} has not been published")
+    return PackageRef.model_validate({"uri": uri, "digest": draft.manifest.digest, **facts(content)})
+
+
+def read_content(artifact: Artifact) -> PackageContent:
+    """What a package says of itself."""
+    return PackageContent.model_validate_json(artifact.file(CONTENT).read_bytes())
+
+
+def read_golden(artifact: Artifact) -> Golden:
+    """A package's golden requests."""
+    return Golden.model_validate_json(artifact.file(GOLDEN).read_bytes())
+
+
+def require_digest(artifact: Artifact, ref: PackageRef) -> Path:
+    """The package's ``model.onnx``, checked against the reference; DataFault when it is another."""
+    path = artifact.file(MODEL)
+    if (found := file_digest(path)) != ref.onnx_digest:
+        raise DataFault([f"{ref.uri}: {MODEL}: digest is {found}, the reference says {ref.onnx_digest}"])
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(step(package, PackageSpec))
