@@ -1,0 +1,188 @@
+"""Step: freezes what a live version knows as normal, and how far its own days lie apart.
+
+Each block of 1, 2, ... days of the reference is scored against its other days. A feature drifts only above the
+``block_quantile`` of these scores, so what is seasonal or autocorrelated is quiet by its own history (decisions.md 1.2b).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from artifacts.step import DataFault, progress, step
+from artifacts.store import publish, read_ref
+from monitoring.baseline import PREDICTION, Baseline, Limits, Monitored
+from monitoring.contract import DriftPolicy, ReferenceRef, ReferenceSpec
+from monitoring.drift import Bins, bins_of, day_counts, finite, nulls, psi, sliding
+from monitoring.windows import ReferenceRows, column, generator, reference_rows, sample
+from serving.contract import PackageRef
+from serving.engines.onnxruntime import load, run_all
+from training.contract import Columns, EvaluationRef
+from training.encoding import encode
+
+
+def freeze(spec: ReferenceSpec) -> ReferenceRef:
+    """Writes ``reference.parquet`` and ``baseline.json`` for a live version; raises DataFault on unusable rows."""
+    features = _kinds(spec.final.columns)
+    weights = importance(spec.evaluation, tuple(features))
+    progress(0.1, "reading the reference's rows")
+    rows = reference_rows(spec.final.dataset, spec.final.train_last, tuple(features), spec.policy, spec.seed)
+    progress(0.3, "scoring the reference with the live model")
+    scores = package_scores(spec.package, {name: column(rows.table, name, kind) for name, kind in features.items()})
+    monitored = []
+    for number, (name, kind) in enumerate(features.items()):
+        progress(0.4 + 0.5 * number / len(features), f"scoring the reference's own days: {name}")
+        monitored.append(monitor(name, kind, weights[name], column(rows.table, name, kind), rows.day, spec.policy))
+    baseline = Baseline(
+        model=spec.model,
+        package_digest=spec.package.digest,
+        dataset_digest=spec.final.dataset.digest,
+        first=rows.days[0],
+        last=rows.days[-1],
+        rows=rows.table.num_rows,
+        blocks=len(rows.days),
+        features=tuple(monitored),
+        prediction=monitor(PREDICTION, "numeric", 0.0, scores, rows.day, spec.policy),
+    )
+    return _publish(spec, rows, scores, baseline)
+
+
+def _publish(spec: ReferenceSpec, rows: ReferenceRows, scores: npt.NDArray[Any], baseline: Baseline) -> ReferenceRef:
+    table = rows.table.append_column("score", pa.array(scores))
+    kept = sample(table, spec.policy.reference_rows, generator(spec.seed, spec.model, spec.final.train_last))
+    with publish(spec.output, "reference") as draft:
+        pq.write_table(
+            kept.replace_schema_metadata(None), draft.path / "reference.parquet", compression="zstd", store_schema=False
+        )
+        (draft.path / "baseline.json").write_text(baseline.model_dump_json(indent=1))
+        draft.facts.update(model=spec.model, rows=kept.num_rows, blocks=baseline.blocks)
+    if draft.manifest is None:
+        raise AssertionError("a published draft has a manifest")
+    return ReferenceRef(
+        uri=spec.output,
+        digest=draft.manifest.digest,
+        model=spec.model,
+        package_digest=spec.package.digest,
+        rows=kept.num_rows,
+        blocks=baseline.blocks,
+        first=baseline.first,
+        last=baseline.last,
+    )
+
+
+def _kinds(columns: Columns) -> dict[str, Literal["numeric", "categorical"]]:
+    return {**dict.fromkeys(columns.numeric, "numeric"), **dict.fromkeys(columns.categorical, "categorical")}
+
+
+def importance(evaluation: EvaluationRef, features: Sequence[str]) -> dict[str, float]:
+    """Weights of the monitored features, from ``evaluation.json``, renormalised to a sum of 1."""
+    found: Mapping[str, float] = json.loads(read_ref(evaluation).file("evaluation.json").read_text()).get(
+        "importance", {}
+    )
+    weights = {name: max(float(found.get(name, 0.0)), 0.0) for name in features}
+    total = sum(weights.values())
+    if not np.isfinite(total) or total <= 0:
+        raise DataFault([
+            f"{evaluation.uri}/evaluation.json: importance has no positive share for any of the {len(features)} model "
+            "inputs; evaluate the version again"
+        ])
+    return {name: weight / total for name, weight in weights.items()}
+
+
+def package_scores(package: PackageRef, columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+    """Scores [B] of a package's own graph on feature columns [B]; raises DataFault when one is no finite number."""
+    path: Path = read_ref(package).file("model.onnx")
+    numeric, categorical = encode(columns, package.signature)
+    scores = run_all(load(path), numeric, categorical, package.signature.max_batch).astype(np.float64)
+    if wrong := len(scores) - int(np.isfinite(scores).sum()):
+        raise DataFault([f"{package.uri}: the model answers no finite number for {wrong} of {len(scores)} rows"])
+    return scores
+
+
+def monitor(
+    name: str,
+    kind: Literal["numeric", "categorical"],
+    weight: float,
+    values: npt.NDArray[Any],
+    day: npt.NDArray[np.int64],
+    policy: DriftPolicy,
+) -> Monitored:
+    """One feature's bins, counts and block limits from its values [B] and their day numbers [B]."""
+    bins = bins_of(values, kind, policy.bins)
+    codes = bins.codes(values)
+    per_day = day_counts(codes, day, bins.width)
+    known = values[~nulls(values)]
+    longest = min(policy.merge_partitions, len(per_day) - 1)
+    common, common_share = most_common(known, len(values))
+    low, high = day_range(values if kind == "numeric" else np.where(nulls(values), np.nan, codes), day)
+    return Monitored(
+        name=name,
+        kind=kind,
+        weight=weight,
+        edges=bins.edges,
+        categories=bins.categories,
+        counts=tuple(per_day.sum(axis=0).tolist()),
+        mean=float(known.mean()) if kind == "numeric" and len(known) else None,
+        median=float(np.median(known)) if kind == "numeric" and len(known) else None,
+        common=common,
+        common_share=common_share,
+        limits=tuple(
+            block_limits(name, bins, per_day, (low, high), length, policy) for length in range(1, longest + 1)
+        ),
+    )
+
+
+def most_common(known: npt.NDArray[Any], rows: int) -> tuple[float | str | None, float]:
+    """The most frequent of the known values and its share of all ``rows``."""
+    if not len(known):
+        return None, 0.0
+    values, counts = np.unique(known if known.dtype.kind == "f" else known.astype(str), return_counts=True)
+    place = int(counts.argmax())
+    return values[place].item(), float(counts[place] / rows)
+
+
+def day_range(values: npt.NDArray[Any], day: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The smallest and the largest value of each day [days]; NaN where a day has none. ``day`` is sorted."""
+    starts = np.flatnonzero(np.diff(day, prepend=-1))
+    return np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
+
+
+def block_limits(
+    name: str,
+    bins: Bins,
+    per_day: npt.NDArray[np.int64],
+    ranges: tuple[npt.NDArray[Any], npt.NDArray[Any]],
+    length: int,
+    policy: DriftPolicy,
+) -> Limits:
+    """The limits for blocks of ``length`` days: each run of days against all other days, counts [days, width]."""
+    block = sliding(per_day, length)
+    rest = per_day.sum(axis=0) - block
+    rare = policy.rare_share if bins.kind == "categorical" else 0.0
+    scores = psi(block, rest, policy.share_floor, rare)
+    null_share = block[:, -1] / block.sum(axis=1)
+    differences = np.abs(null_share - rest[:, -1] / rest.sum(axis=1))
+    unseen = np.where(rest[:, :-1] == 0, block[:, :-1], 0).sum(axis=1) / block.sum(axis=1)
+    low, high = (
+        reduce(np.lib.stride_tricks.sliding_window_view(side, length), axis=1)
+        for reduce, side in zip((np.fmin.reduce, np.fmax.reduce), ranges, strict=True)
+    )
+    quantile = policy.block_quantile
+    return Limits(
+        psi=finite(float(np.quantile(scores, quantile)), f"reference block scores of '{name}'"),
+        nulls=float(np.quantile(differences, quantile)),
+        unseen=float(np.quantile(unseen, quantile)) if bins.kind == "categorical" else 0.0,
+        constant=float((low == high).mean()),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(step(freeze, ReferenceSpec))

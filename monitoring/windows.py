@@ -1,0 +1,218 @@
+"""Reads what a check compares: a window of the prediction log with its labels, and the reference's rows.
+
+One row per request id (the first answer counts), of the live version only; samples are seeded, so the same artifacts
+and seed give the same rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from artifacts.refs import Digest
+from artifacts.step import DataFault
+from artifacts.store import read_ref
+from feature_repo.contract import DatasetRef
+from monitoring.contract import DriftPolicy
+from serving.contract import FeedbackRef, PredictionsRef
+
+FEATURE = "feature__"
+AGE = "age__"
+DAY = dt.timedelta(days=1)
+DAY_NUMBER = "day number"
+LOG_COLUMNS = ("request_id", "at", "package_digest", "score")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows of one or more partitions of the log; ``at`` is the answer's time, ``day`` [B] the row's partition."""
+
+    table: pa.Table
+    partitions: tuple[dt.date, ...]
+    day: npt.NDArray[np.int64]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of distinct requests."""
+        return int(self.table.num_rows)
+
+    def tail(self, partitions: int) -> Window:
+        """The newest partitions only."""
+        first = len(self.partitions) - partitions
+        keep = self.day >= first
+        return Window(self.table.filter(pa.array(keep)), self.partitions[first:], self.day[keep] - first, self.notes)
+
+
+def generator(seed: int, *names: object) -> np.random.Generator:
+    """A random generator that depends on the seed and the names of what is sampled, never on the time."""
+    digest = hashlib.sha256("\0".join(str(name) for name in names).encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
+
+
+def sample(table: pa.Table, cap: int, rng: np.random.Generator) -> pa.Table:
+    """At most ``cap`` rows without replacement, in their old order."""
+    if table.num_rows <= cap:
+        return table
+    return table.take(pa.array(np.sort(rng.choice(table.num_rows, cap, replace=False))))
+
+
+def column(table: pa.Table, name: str, kind: Literal["numeric", "categorical"]) -> npt.NDArray[Any]:
+    """One column: float64 with NaN for null, or objects (text) with None for null."""
+    values = table.column(name)
+    if kind == "numeric":
+        try:
+            numbers = pc.cast(values, pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataFault([f"column '{name}' holds {values.type}, numbers are expected; fix its producer"]) from error
+        return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
+    if pa.types.is_null(values.type):
+        return np.full(table.num_rows, None, dtype=object)
+    if pa.types.is_floating(values.type):
+        values = pc.cast(values, pa.int64())  # whole numbers that a null turned into floats
+    text: npt.NDArray[Any] = pc.cast(values, pa.string()).to_numpy(zero_copy_only=False)
+    return text
+
+
+def log_window(predictions: Sequence[PredictionsRef], live: Digest, cap: int, seed: int) -> Window:
+    """All given partitions of the log, answers of the live version only, each capped by a seeded sample.
+
+    Raises DataFault when partitions are out of order, a column is missing or a score is no number.
+    """
+    days = [ref.partition for ref in predictions]
+    if days != sorted(set(days)):
+        raise DataFault([
+            f"predictions: partitions {[str(day) for day in days]} are out of order; sort them, each once"
+        ])
+    tables, notes = [], []
+    for number, ref in enumerate(predictions):
+        logged = _read_log(ref)
+        answered = logged.filter(pc.equal(logged.column("package_digest"), live))
+        if others := logged.num_rows - answered.num_rows:
+            notes.append(f"{ref.partition}: {others} answers of other versions left out")
+        part = _untyped_nulls(sample(answered, cap, generator(seed, ref.model, ref.partition)))
+        tables.append(part.append_column(DAY_NUMBER, pa.array(np.full(part.num_rows, number))))
+    every = pa.concat_tables(tables, promote_options="permissive")
+    table = _distinct(every)
+    if repeated := every.num_rows - table.num_rows:
+        notes.append(f"{repeated} repeated request ids left out, the first answer counts")
+    number = table.column(DAY_NUMBER).to_numpy().astype(np.int64)
+    return Window(table.drop_columns([DAY_NUMBER]), tuple(days), number, tuple(notes))
+
+
+def _read_log(ref: PredictionsRef) -> pa.Table:
+    path = read_ref(ref).file("predictions.parquet")
+    table = pq.read_table(path)
+    missing = [name for name in LOG_COLUMNS if name not in table.column_names]
+    if missing:
+        raise DataFault(f"{ref.uri}: column '{name}' is missing; compact the log again" for name in missing)
+    wrong = table.num_rows - int(np.isfinite(column(table, "score", "numeric")).sum())
+    if wrong:
+        raise DataFault([f"{ref.uri}: score is no finite number in {wrong} rows; find out what the model answered"])
+    return table
+
+
+def _untyped_nulls(table: pa.Table) -> pa.Table:
+    """Columns without any value get the null type: their partition cannot know whether they hold text or numbers."""
+    for place, name in enumerate(table.column_names):
+        if table.column(name).null_count == table.num_rows:
+            table = table.set_column(place, name, pa.nulls(table.num_rows))
+    return table
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    """One row per request id, the earliest answer."""
+    table = table.sort_by([(DAY_NUMBER, "ascending"), ("at", "ascending"), ("request_id", "ascending")])
+    _, first = np.unique(table.column("request_id").to_numpy(zero_copy_only=False).astype(str), return_index=True)
+    return table if len(first) == table.num_rows else table.take(pa.array(np.sort(first)))
+
+
+def merged(window: Window, policy: DriftPolicy) -> Window:
+    """The fewest of the newest partitions that reach ``minimum_rows``, at most ``merge_partitions`` of them."""
+    limit = min(policy.merge_partitions, len(window.partitions))
+    lengths = (n for n in range(1, limit + 1) if window.tail(n).rows >= policy.minimum_rows)
+    return window.tail(next(lengths, limit))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The rows of a window whose label is known: score, label (0 or 1) and day number, each [B]."""
+
+    score: npt.NDArray[np.float64]
+    label: npt.NDArray[np.float64]
+    day: npt.NDArray[np.int64]
+    coverage: float
+    unknown: int
+
+
+def labelled(window: Window, feedback: Sequence[FeedbackRef]) -> Labelled:
+    """Joins labels by request id; the newest one counts. ``unknown`` labels belong to no request of the window."""
+    labels = _labels(feedback)
+    requests = window.table.column("request_id").to_pylist()
+    found = np.array([labels.get(request, np.nan) for request in requests], dtype=np.float64)
+    known = ~np.isnan(found)
+    return Labelled(
+        score=column(window.table, "score", "numeric")[known],
+        label=found[known],
+        day=window.day[known],
+        coverage=float(known.mean()) if len(known) else 0.0,
+        unknown=len(labels) - int(known.sum()),
+    )
+
+
+def _labels(feedback: Sequence[FeedbackRef]) -> dict[str, float]:
+    if not feedback:
+        return {}
+    table = pa.concat_tables([pq.read_table(read_ref(ref).file("feedback.parquet")) for ref in feedback])
+    table = table.sort_by([("known_at", "ascending"), ("request_id", "ascending")])
+    return dict(zip(table.column("request_id").to_pylist(), column(table, "label", "numeric").tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class ReferenceRows:
+    """The reference's rows: the last days that touched the live version's weights. ``day`` [B] numbers ``days``."""
+
+    table: pa.Table
+    days: tuple[dt.date, ...]
+    day: npt.NDArray[np.int64]
+
+
+def reference_rows(
+    dataset: DatasetRef, last: dt.date, features: Sequence[str], policy: DriftPolicy, seed: int
+) -> ReferenceRows:
+    """The rows of the ``reference_days`` up to ``last``, sorted by day, each day capped by a seeded sample.
+
+    Raises DataFault when a feature is missing or fewer than ``minimum_blocks`` days have rows.
+    """
+    path = read_ref(dataset).file("rows.parquet")
+    missing = sorted(set(features) - set(pq.read_schema(path).names))
+    if missing:
+        raise DataFault(f"{dataset.uri}: column '{name}' is missing; the final fit reads it" for name in missing)
+    first = last - (policy.reference_days - 1) * DAY
+    chosen = (pc.field("day") >= pa.scalar(first, pa.date32())) & (pc.field("day") <= pa.scalar(last, pa.date32()))
+    table = pq.read_table(path, columns=["day", "at", "label", *features], filters=chosen).sort_by("day")
+    days, number = np.unique(table.column("day").to_numpy(), return_inverse=True)
+    if len(days) < policy.minimum_blocks:
+        raise DataFault([
+            f"{dataset.uri}: {len(days)} days from {first} to {last} have rows, "
+            f"a reference needs {policy.minimum_blocks}; widen reference_days or train on more days"
+        ])
+    picked = [
+        _capped(np.flatnonzero(number == place), policy.sample_rows, generator(seed, dataset.model, day))
+        for place, day in enumerate(days)
+    ]
+    chosen_rows = np.concatenate(picked)
+    return ReferenceRows(table.take(pa.array(chosen_rows)), tuple(days.astype(object)), number[chosen_rows])
+
+
+def _capped(rows: npt.NDArray[np.int64], cap: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    return rows if len(rows) <= cap else np.sort(rng.choice(rows, cap, replace=False))
