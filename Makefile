@@ -5,7 +5,7 @@ STATE := $(or $(PERENNIAL_STATE),var)
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo up down test check format lock clean docs
+.PHONY: help setup demo up down mlflow test check format lock clean docs
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -21,6 +21,9 @@ up: setup ## start Airflow, Triton and the gateway in the background
 
 down: ## stop them and every process they started
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m operators.stack --stop "$(STATE)/stack.pid"; fi
+
+mlflow: setup ## look at the MLflow runs in a browser, until Ctrl-C (`make up` or `make demo` first)
+	@$(PYTHON) -m operators.mlflow_ui
 
 test: setup ## run every test that this machine can run
 	@$(PYTHON) -m pytest

@@ -1,0 +1,67 @@
+"""The step calls of the ``features`` DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from artifacts.refs import join, short
+from feature_repo.contract import LakeRef, OnlineRef, ValidationRef, ViewsRef
+from operators import live
+from operators.payload import PENDING, Skip, StepCall, load
+from operators.pipelines import FeatureRepo
+from operators.plans import features as plans
+from operators.plans import retrain as retrain_plans
+from operators.plans.features import Hours
+from operators.settings import platform
+
+
+def ingest(repo: FeatureRepo) -> StepCall:
+    """Raw facts into the lake."""
+
+    def spec(hours: Mapping[str, Any]) -> BaseModel:
+        return plans.ingest(repo, platform().store, Hours.model_validate(hours))
+
+    return StepCall("feature_repo.ingest", "features", spec, LakeRef, effect=True)
+
+
+def newest_raw_day(repo: FeatureRepo) -> StepCall:
+    """The expectations of the newest closed day among the hours."""
+
+    def spec(hours: Mapping[str, Any], lake: Mapping[str, str]) -> BaseModel | Skip:
+        asked = Hours.model_validate(hours)
+        newest = repo.calendar.newest_closed(min(asked.now, asked.end + repo.calendar.lateness))
+        if newest is None or newest < load(lake, LakeRef).first:
+            return Skip("no day among these hours has closed yet")
+        return retrain_plans.raw_day(repo, platform().store, newest, PENDING)
+
+    return StepCall(
+        "feature_repo.validate",
+        "features",
+        spec,
+        ValidationRef,
+        output=lambda _, key: join(platform().store, "validations", repo.name, short(key)),
+    )
+
+
+def build(repo: FeatureRepo) -> StepCall:
+    """Views of the hours."""
+
+    def spec(hours: Mapping[str, Any], lake: Mapping[str, str]) -> BaseModel:
+        return plans.build(repo, platform().store, Hours.model_validate(hours))
+
+    return StepCall("feature_repo.build", "features", spec, ViewsRef, effect=True)
+
+
+def materialize(repo: FeatureRepo) -> StepCall:
+    """What has become available goes into the online store."""
+
+    def spec(hours: Mapping[str, Any], views: Mapping[str, str]) -> BaseModel | Skip:
+        built, _ = live.built(repo.progress_record)
+        asked = Hours.model_validate(hours)
+        found = plans.materialize(repo, platform().store, platform().online, asked, built)
+        return found or Skip(f"nothing has become available since {built.materialized_to}")
+
+    return StepCall("feature_repo.materialize", "features", spec, OnlineRef, effect=True)

@@ -1,0 +1,64 @@
+"""The step calls of the ``watch`` DAG."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from artifacts.refs import join, short
+from monitoring.contract import CheckRef, ReferenceRef
+from operators import live
+from operators.payload import PENDING, Skip, StepCall, load
+from operators.pipelines import Pipeline
+from operators.plans import watch as plans
+from operators.settings import platform
+from operators.tasks.watch import version_in_front
+
+XCom = Mapping[str, Any]
+
+
+def reference(row: Pipeline) -> StepCall:
+    """What the live version knows as normal; made once per version."""
+
+    def spec(asked: XCom) -> BaseModel:
+        return plans.reference(row, version_in_front(row), PENDING)
+
+    return StepCall(
+        "monitoring.reference",
+        "monitoring",
+        spec,
+        ReferenceRef,
+        output=lambda _, key: join(platform().store, "references", row.model, short(key)),
+    )
+
+
+def check(row: Pipeline) -> StepCall:
+    """One closed partition against the reference."""
+
+    def spec(partition: str, frozen: XCom) -> BaseModel | Skip:
+        champion = live.routing(row.model)[0].champion
+        reference_ref = load(frozen, ReferenceRef)
+        if champion is None or champion.package.digest != reference_ref.package_digest:
+            return Skip("another version went live meanwhile; its own run checks this partition")
+        log = plans.logged(row, platform().store)
+        return plans.check(
+            row,
+            version_in_front(row),
+            champion,
+            reference_ref,
+            dt.date.fromisoformat(partition),
+            log,
+            platform().store,
+            PENDING,
+        )
+
+    return StepCall(
+        "monitoring.check",
+        "monitoring",
+        spec,
+        CheckRef,
+        output=lambda _, key: join(platform().store, "checks", row.model, short(key)),
+    )

@@ -1,0 +1,186 @@
+"""What came of the demo: a table for people, ``summary.json`` for programs, and the judgement by the ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from operators.demo.display import Display
+from operators.demo.loop import MODEL, Loop
+from operators.ledger import Entry
+from operators.tasks.release import RELEASE
+from operators.tasks.retrain import GATE, RETRAIN
+from operators.tasks.watch import DRIFT
+from operators.versions import Version, versions
+
+SHOWN_REASONS = 6
+
+
+def _model(version: Version) -> dict[str, Any]:
+    evaluation, final, package = version.evaluation_ref(), version.final_fit_ref(), version.package_ref()
+    return {
+        "version": version.registered.version,
+        "partition": version.registered.partition.isoformat(),
+        "rows": final.dataset.rows,
+        "logloss": evaluation.candidate.log_loss,
+        "logloss_base": evaluation.base_rate.log_loss,
+        "logloss_boosting": evaluation.boosting.log_loss,
+        "auc": evaluation.candidate.auc,
+        "auc_boosting": evaluation.boosting.auc,
+        "dataset_digest": package.dataset_digest,
+        "model_digest": package.onnx_digest,
+        "trigger": version.trigger,
+    }
+
+
+def _decision(kind: str, entry: Entry, verdict: Any, reasons: Any, evidence: Any) -> dict[str, Any]:
+    return {
+        "at": f"{entry.at:%Y-%m-%dT%H:%M:%SZ}",
+        "kind": kind,
+        "model": entry.subject,
+        "partition": entry.body.get("partition"),
+        "verdict": verdict,
+        "reasons": reasons,
+        "evidence": evidence,
+    }
+
+
+def decisions(loop: Loop) -> list[dict[str, Any]]:
+    """Every decision of the ledger, in the order in which it was written."""
+    rows: list[tuple[int, dict[str, Any]]] = []
+    for entry in loop.book.entries(subject=MODEL):
+        body = entry.body
+        if entry.kind == GATE:
+            row = _decision(
+                "gates", entry, "pass" if body["passed"] else "refused", body["reasons"], body["evaluation"]
+            )
+        elif entry.kind == RELEASE:
+            row = {
+                **_decision("release", entry, body["outcome"], body["reasons"], body["evidence"]),
+                "version": body["version"],
+            }
+        elif entry.kind == DRIFT:
+            answer: Any = body["decision"]
+            row = _decision("drift", entry, answer["state"], answer["reasons"], body["evidence"])
+        elif entry.kind == RETRAIN:
+            row = {
+                **_decision("retrain", entry, body["outcome"], body.get("reasons") or [body.get("reason")], None),
+                "trigger": body["trigger"],
+            }
+        else:
+            continue
+        rows.append((entry.id, row))
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+
+
+def judge(loop: Loop) -> list[str]:
+    """What the ledger does not prove; an empty list means that the demo has shown what it is for."""
+    problems = [f"ledger: {problem}" for problem in loop.book.verify()]
+    first = loop.released(loop.first())
+    if first is None or first.body["outcome"] != "promoted":
+        problems.append(f"the first release was not promoted: {first.body['reasons'] if first else 'it has not ended'}")
+    decision = loop.drift_decision()
+    if decision is None:
+        problems.append("no drift was found worth a retrain within the replayed days")
+    else:
+        problems += _drift_problems(loop, decision)
+    scrambled = loop.scrambled_version()
+    ending = loop.released(scrambled) if scrambled else None
+    if ending is None or ending.body["outcome"] != "refused":
+        problems.append(
+            f"the scrambled package was not refused: {ending.body if ending else 'its release has not ended'}"
+        )
+    return problems
+
+
+def _drift_problems(loop: Loop, decision: Entry) -> list[str]:
+    ends = [entry for entry in loop.book.entries(RETRAIN, MODEL) if entry.body["decision"] == decision.id]
+    woken = [run for run in loop.airflow.runs(f"retrain__{MODEL}") if run["run_type"] == "asset_triggered"]
+    problems = []
+    if not ends or ends[0].body["outcome"] not in ("trained", "refused"):
+        problems.append(f"the drift retrain did not end with a verdict: {[entry.body['outcome'] for entry in ends]}")
+    if not woken:
+        problems.append("the second training was not started by the drift event")
+    version = loop.drift_version()
+    if version is not None and loop.released(version) is None:
+        problems.append("the drift retrain's version was not judged")
+    return problems
+
+
+def _models_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(
+        title="Model versions, on the test window of their own partition (evaluation fit)", title_justify="left"
+    )
+    for column in (
+        "version",
+        "partition",
+        "trigger",
+        "rows",
+        "log loss",
+        "base rate",
+        "boosting",
+        "AUC",
+        "AUC boosting",
+        "dataset",
+        "model SHA-256",
+    ):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(
+            str(row["version"]), row["partition"], row["trigger"], f"{row['rows']:,}",
+            f"{row['logloss']:.4f}", f"{row['logloss_base']:.4f}", f"{row['logloss_boosting']:.4f}", f"{row['auc']:.4f}", f"{row['auc_boosting']:.4f}",
+            row["dataset_digest"][7:19], row["model_digest"][7:19],
+        )  # fmt: skip
+    return table
+
+
+def _decisions_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="Decisions, as the ledger has them", title_justify="left")
+    for column in ("data clock", "kind", "partition", "verdict", "reasons"):
+        table.add_column(column)
+    for row in rows:
+        reasons = [str(reason) for reason in row["reasons"] if reason]
+        table.add_row(
+            row["at"], row["kind"], str(row["partition"]), str(row["verdict"]), "\n".join(reasons[:SHOWN_REASONS])
+        )
+    return table
+
+
+def summarise(loop: Loop, display: Display, state: Path, peak_mib: int, seconds: float) -> bool:
+    """Prints the summary, writes ``demo/summary.json`` and returns whether the ledger proves all three endings."""
+    models = [_model(version) for version in versions(loop.book, MODEL) if version.trigger != "scrambled"]
+    made = decisions(loop)
+    problems = judge(loop)
+    skew = loop.skewed
+    summary = {
+        "models": models,
+        "decisions": made,
+        "durations": display.durations,
+        "reused": display.reused,
+        "served": skew.model_dump(mode="json") if skew else None,
+        "problems": problems,
+        "peak_pss_mib": peak_mib,
+        "seconds": seconds,
+    }
+    path = state / "demo" / "summary.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary, indent=1))
+    console = display.console
+    console.print(_models_table(models))
+    console.print(_decisions_table(made))
+    console.print("Seconds per stage: " + ", ".join(f"{name} {value:.0f}" for name, value in display.durations.items()))
+    if skew and skew.auc_served is not None and skew.auc_offline is not None:
+        console.print(
+            f"Served against offline, {skew.rows} requests: AUC {skew.auc_served:.4f} and {skew.auc_offline:.4f}, "
+            f"{skew.mismatch_share:.4%} of the values differ"
+        )
+    console.print(
+        f"{seconds:.0f} s in all, peak memory {peak_mib / 1024:.1f} GiB (PSS); the same facts are in {path}",
+        soft_wrap=True,
+    )
+    for problem in problems:
+        console.print(f"NOT SHOWN: {problem}", style="bold red", markup=False)
+    return not problems

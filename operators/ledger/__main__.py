@@ -1,0 +1,63 @@
+"""``python -m operators.ledger migrate | verify | status | show [--kind K] [--subject S] [--newest N]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from artifacts.records import connect
+from operators.ledger import Attempt, Entry, Ledger, migrate
+from operators.settings import platform
+
+
+def entry_line(entry: Entry) -> str:
+    """One entry as one line of text: number, data clock, kind, subject, actor, body."""
+    body = json.dumps(entry.body, sort_keys=True, ensure_ascii=False)
+    return f"{entry.id:6d}  {entry.at:%Y-%m-%dT%H:%M:%SZ}  {entry.kind:<16}  {entry.subject}  {entry.actor}  {body}"
+
+
+def attempt_line(attempt: Attempt) -> str:
+    """One step attempt as one line of text."""
+    body = attempt.begun.body
+    return (
+        f"{attempt.begun.recorded_at:%Y-%m-%dT%H:%M:%SZ}  {attempt.outcome or 'running':<8}  "
+        f"{body.get('module', '?')}  {attempt.key[7:19]}-a{attempt.attempt}  {body.get('task', '')}"
+    )
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m operators.ledger", description=__doc__)
+    parser.add_argument("verb", choices=["migrate", "verify", "status", "show"])
+    parser.add_argument("--kind")
+    parser.add_argument("--subject")
+    parser.add_argument("--newest", type=int, default=200)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    """Runs one verb and returns the exit code: 1 when verify finds a problem."""
+    arguments = _arguments(argv)
+    engine = connect(platform().database)
+    if arguments.verb == "migrate":
+        return _say(f"schema {migrate(engine)}: {engine.url.render_as_string(hide_password=True)}")
+    book = Ledger(engine)
+    if arguments.verb == "verify":
+        problems = book.verify()
+        newest = book.entries(newest=1)
+        whole = (
+            f"whole: {newest[0].id if newest else 0} entries, newest digest {newest[0].digest if newest else 'none'}"
+        )
+        return _say(*(problems or [whole])) or int(bool(problems))
+    if arguments.verb == "status":
+        return _say(*map(attempt_line, book.status(arguments.newest)))
+    return _say(*map(entry_line, book.entries(arguments.kind, arguments.subject, newest=arguments.newest)))
+
+
+def _say(*lines: str) -> int:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,173 @@
+"""Renders the Kubernetes pod of a step, and reads from a pod's status why it ended. Pure.
+
+Order of strength: our defaults, the site's template over them, and what this step needs over both. A training on several
+nodes (an Indexed Job with a headless Service, or a TrainJob) is not rendered yet; ``torch_job.pod_command`` refuses it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from artifacts.refs import Digest, short
+
+CONTAINER = "base"  # the name that KubernetesPodOperator looks for
+SECRET = "perennial-steps"  # noqa: S105  the name of a Kubernetes Secret, not its content
+LABEL_LENGTH = 63
+NAME_LENGTH = 63
+DEADLINE_SECONDS = 86_400  # decisions.md 4.9: a job's deadline is 24 h at most
+NOBODY = 65_532
+DEFAULT_RESOURCES: Mapping[str, Any] = {
+    "requests": {"cpu": "1", "memory": "2Gi"},
+    "limits": {"memory": "4Gi"},
+}
+STEP_SETTINGS = ("PERENNIAL_STORE", "PERENNIAL_MLFLOW", "PERENNIAL_ONLINE")
+NAMED_LISTS = frozenset({"containers", "initContainers", "env", "volumes", "volumeMounts", "imagePullSecrets", "ports"})
+
+
+def pod_name(module: str, key: Digest, attempt: int) -> str:
+    """The name of an attempt's pod: the same for every try at that attempt, so "already exists" means "mine"."""
+    tail = f"-{short(key)}-a{attempt}"
+    head = re.sub(r"[^a-z0-9]+", "-", module.lower()).strip("-")
+    return (head[: NAME_LENGTH - len(tail)].rstrip("-") + tail).lstrip("-")
+
+
+def label(text: str) -> str:
+    """A valid label value: the text itself where possible, else its beginning and a hash of the whole."""
+    if len(text) <= LABEL_LENGTH and re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", text):
+        return text
+    tail = hashlib.sha256(text.encode()).hexdigest()[:12]
+    head = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[: LABEL_LENGTH - len(tail) - 1].strip("-_.")
+    return f"{head}-{tail}".lstrip("-")
+
+
+def labels(image: str, key: Digest, words: Mapping[str, str]) -> dict[str, str]:
+    """The labels by which a pod is found again: dag, task, a hash of the run, map index, key (decisions.md 4.8)."""
+    run = hashlib.sha256(words.get("run", "").encode()).hexdigest()[:12]
+    return {
+        "app.kubernetes.io/name": "perennial",
+        "app.kubernetes.io/component": image,
+        "perennial/dag": label(words.get("dag", "")),
+        "perennial/task": label(words.get("task", "")),
+        "perennial/run": run,
+        "perennial/map-index": label(words.get("map_index", "-1").replace("-1", "none")),
+        "perennial/key": short(key),
+    }
+
+
+def step_environment(settings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The settings that a step reads, as a container's ``env``; a value with a password becomes a reference to the Secret."""
+    entries: list[dict[str, Any]] = []
+    for name in STEP_SETTINGS:
+        value = settings.get(name, "")
+        if urlsplit(value).password is not None:
+            entries.append({"name": name, "valueFrom": {"secretKeyRef": {"name": SECRET, "key": name}}})
+        elif value:
+            entries.append({"name": name, "value": value})
+    return entries
+
+
+def pod(
+    *,
+    name: str,
+    image: str,
+    command: Sequence[str],
+    env: Sequence[Mapping[str, Any]],
+    namespace: str,
+    labels: Mapping[str, str],
+    resources: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    template: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The pod of one step; raises ValueError for an image without a digest, which could not be run again."""
+    if not re.search(r"@sha256:[0-9a-f]{64}$", image):
+        raise ValueError(f"image '{image}' has no digest; write it as name@sha256:<64 hex digits>")
+    ours: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": dict(labels),
+            "annotations": dict(annotations or {}),
+        },
+        "spec": {
+            "restartPolicy": "Never",  # Airflow retries; a restarted container would hide why the first one died
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": image,
+                    "command": list(command),
+                    "env": [dict(entry) for entry in env],
+                    **({"resources": dict(resources)} if resources else {}),
+                }
+            ],
+        },
+    }
+    return merged(merged(_defaults(), template or {}), ours)
+
+
+def _defaults() -> dict[str, Any]:
+    return {
+        "spec": {
+            "automountServiceAccountToken": False,  # a step talks to the store, never to the cluster
+            "activeDeadlineSeconds": DEADLINE_SECONDS,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": NOBODY,
+                "fsGroup": NOBODY,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "envFrom": [{"secretRef": {"name": SECRET, "optional": True}}],
+                    "resources": copy.deepcopy(dict(DEFAULT_RESOURCES)),
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                }
+            ],
+        }
+    }
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Two manifests as one: mappings merge, named lists merge by name, other lists are joined, ``over`` wins."""
+    result = dict(under)
+    for field, value in over.items():
+        before = result.get(field)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            result[field] = merged(before, value)
+        elif isinstance(before, list) and isinstance(value, list):
+            result[field] = _by_name(before, value) if field in NAMED_LISTS else [*before, *value]
+        else:
+            result[field] = value
+    return result
+
+
+def _by_name(under: Sequence[Mapping[str, Any]], over: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    result = {entry["name"]: dict(entry) for entry in under}
+    for entry in over:
+        # An env entry is replaced whole: "value" and "valueFrom" exclude each other.
+        whole = {"value", "valueFrom"} & entry.keys()
+        result[entry["name"]] = dict(entry) if whole else merged(result.get(entry["name"], {}), entry)
+    return list(result.values())
+
+
+def death(pod_object: Mapping[str, Any]) -> tuple[int, str]:
+    """Exit code (negative for a signal, 1 when unknown) and reason of a pod's end: container first, then pod, then node."""
+    status = pod_object.get("status") or {}
+    ends = {
+        one["name"]: (one.get("state") or {}).get("terminated") or {} for one in status.get("containerStatuses") or []
+    }
+    end = ends.get(CONTAINER, {})
+    code = int(end.get("exitCode", 1))
+    reasons = [end.get("reason"), status.get("reason"), end.get("message") or status.get("message")]
+    node = (pod_object.get("spec") or {}).get("nodeName")
+    text = ": ".join(str(reason) for reason in reasons if reason and reason != "Error") or "no reason given"
+    where = f" on {node}" if node else ""
+    return (128 - code if code > 128 else code), f"{text} (exit {code}{where})"  # noqa: PLR2004  128 + n = signal n

@@ -1,0 +1,128 @@
+"""The one seam for "where a step runs": ``payload(...)`` makes a process operator or a pod operator, by ``Platform.runner``.
+
+A payload task reuses what is done, waits for a twin that is doing the same, and else runs the step; it returns
+``{"result": <URI>, "key": <digest>}``. Read the result in a later spec function with ``load(xcom, Type)``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context, ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from pydantic import BaseModel, ValidationError
+
+from artifacts.step import explain
+from operators.ledger import ledger
+from operators.links import links_for, page_of
+from operators.process import ProcessRunner, StepRefused
+from operators.settings import platform
+from operators.steps import PENDING, PlannedStep, Skip, StepCall, load, plan
+
+__all__ = [
+    "DEFAULTS",
+    "PENDING",
+    "PayloadProcessOperator",
+    "Skip",
+    "StepCall",
+    "load",
+    "mapped_payload_type",
+    "payload",
+    "payload_type",
+]
+
+DEFAULTS: dict[str, Any] = {
+    "retries": 3,
+    "retry_delay": dt.timedelta(minutes=1),
+    "retry_exponential_backoff": 4.0,  # 1, 4, 16 minutes (decisions.md 4.7)
+    "max_retry_delay": dt.timedelta(minutes=16),
+    "retry_policy": ExceptionRetryPolicy(
+        rules=[
+            RetryRule(
+                exception=[TypeError, ValueError, LookupError, AttributeError, AssertionError],
+                action=RetryAction.FAIL,
+                reason="an error of the code or of its data; a retry cannot help",
+            )
+        ]
+    ),
+}
+"""``default_args`` for DAGs with payload tasks; a refused spec or refused data is never retried all the same."""
+
+
+def payload_type() -> type[BaseOperator]:
+    """The operator class of this platform."""
+    if platform().runner == "pod":
+        from operators.payload_pod import PayloadPodOperator  # noqa: PLC0415  costs 3 s, and only pods need it
+
+        return PayloadPodOperator
+    return PayloadProcessOperator
+
+
+def mapped_payload_type(result: type[BaseModel]) -> type[BaseOperator]:
+    """The operator class for ``.partial(call=...).expand(inputs=...)``: Airflow reads a mapped task's links off the class."""
+    base = payload_type()
+    return type(base.__name__, (base,), {"__module__": base.__module__, "operator_extra_links": links_for(result)})
+
+
+def payload(*, task_id: str, call: StepCall, inputs: Mapping[str, Any] | None = None, **arguments: Any) -> BaseOperator:
+    """A task that runs one step. ``inputs`` (templated) become the arguments of ``call.spec``; XComArgs are resolved."""
+    return payload_type()(task_id=task_id, call=call, inputs=dict(inputs or {}), **arguments)
+
+
+def planned(call: StepCall, inputs: Mapping[str, Any]) -> PlannedStep:
+    """The plan of a task that is being executed; skips it when there is nothing to do, fails it when the spec is bad."""
+    try:
+        step = plan(call, inputs, platform().store)
+    except ValidationError as error:
+        raise AirflowFailException("\n".join(explain(error, call.module))) from error
+    if isinstance(step, Skip):
+        raise AirflowSkipException(step.reason)
+    return step
+
+
+def task_words(context: Context) -> dict[str, str]:
+    """Who asks for a step, for the ledger, the labels and the log."""
+    task = context["ti"]
+    return {
+        "dag": task.dag_id,
+        "task": task.task_id,
+        "run": task.run_id,
+        "map_index": str(task.map_index),
+        "try": str(task.try_number),
+    }
+
+
+class PayloadProcessOperator(BaseOperator):
+    """Runs a step as a local process.
+
+    :param call: the step; its functions run in the worker.
+    :param inputs: arguments of ``call.spec`` (templated).
+    """
+
+    template_fields = ("inputs",)
+    ui_color = "#d7e9f7"
+
+    def __init__(self, *, call: StepCall, inputs: dict[str, Any] | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.call = call
+        self.inputs = inputs if inputs is not None else {}
+        self.operator_extra_links = links_for(call.result)
+        self.page = ""
+        self._runner: ProcessRunner | None = None
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Plans the step and runs it, or reuses its result."""
+        step = planned(self.call, self.inputs)
+        self._runner = ProcessRunner(step, ledger(), platform().state / "locks", task_words(context), self.log)
+        try:
+            self.page = page_of(self._runner.run())
+        except StepRefused as error:
+            raise AirflowFailException(str(error)) from error
+        return step.xcom()
+
+    def on_kill(self) -> None:
+        """Ends the step's process and everything below it."""
+        if self._runner is not None:
+            self._runner.stop()

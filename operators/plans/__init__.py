@@ -1,0 +1,1 @@
+"""From references to specs: what each step of each DAG is asked to do."""

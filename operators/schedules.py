@@ -1,0 +1,28 @@
+"""What wakes the DAGs: cron as the platform allows it, and assets always."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable
+
+from operators.settings import platform
+
+
+def timetable(expression: str, zone: str = "UTC") -> CronTriggerTimetable | None:
+    """The cron timetable of a row, or None when ``PERENNIAL_SCHEDULE`` is off; it never runs for a tick that has passed."""
+    setting = platform().schedule
+    if setting == "off":
+        return None
+    return CronTriggerTimetable(expression if setting == "on" else setting, timezone=zone, run_immediately=False)
+
+
+def cron(expression: str) -> CronTriggerTimetable | None:
+    """A schedule of cron alone."""
+    return timetable(expression)
+
+
+def cron_or(expression: str, *assets: Asset) -> Any:
+    """A schedule of cron and of assets; the assets alone when cron is off."""
+    when = timetable(expression)
+    return AssetOrTimeSchedule(timetable=when, assets=list(assets)) if when else list(assets)

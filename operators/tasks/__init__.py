@@ -1,0 +1,1 @@
+"""What the light tasks of each DAG do: they decide, and write decisions into the ledger and the records."""

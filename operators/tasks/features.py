@@ -1,0 +1,56 @@
+"""The light tasks of the ``features`` DAG."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from artifacts.records import Conflict
+from feature_repo.contract import OnlineRef, ViewsRef
+from operators import live
+from operators.ledger import ledger
+from operators.payload import load
+from operators.pipelines import FeatureRepo
+from operators.plans import features as plans
+from operators.settings import platform
+
+
+def choose_hours(repo: FeatureRepo, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The hours that this run builds; skips when nothing has closed, fails when hours were asked for that cannot be built."""
+    built, _ = live.built(repo.progress_record)
+    try:
+        hours = plans.hours(repo, built, live.now(), params["from"], params["to"], replay=platform().clock == "replay")
+    except plans.HoursRefused as error:
+        raise AirflowFailException(str(error)) from error
+    if hours is None:
+        raise AirflowSkipException(f"no hour has closed since {built.built_to:%Y-%m-%dT%H:%MZ}")
+    return hours.model_dump(mode="json")
+
+
+def record_progress(repo: FeatureRepo, views: Mapping[str, Any], online: Mapping[str, Any] | None) -> None:
+    """Moves the repo's progress record forward and writes the ledger's row."""
+    views_ref = load(views, ViewsRef)
+    online_ref = load(online, OnlineRef) if online else None
+    while True:
+        built, version = live.built(repo.progress_record)
+        moved = plans.Built(
+            built_to=_later(built.built_to, views_ref.end),
+            materialized_to=_later(built.materialized_to, online_ref.end) if online_ref else built.materialized_to,
+        )
+        try:
+            live.records().put(repo.progress_record, moved.model_dump(mode="json"), version)
+        except Conflict:
+            continue
+        break
+    ledger().append(
+        "features",
+        repo.name,
+        {"start": views_ref.start, "end": views_ref.end, "rows": views_ref.rows, "digest": views_ref.digest},
+    )
+
+
+def _later(one: dt.datetime | None, other: dt.datetime) -> dt.datetime:
+    return max(one, other) if one else other

@@ -1,0 +1,229 @@
+"""The light tasks of the ``release`` DAG: which version, promote or refuse, roll back, and the end."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from artifacts.records import Conflict
+from operators import live
+from operators.ledger import ledger
+from operators.payload import load
+from operators.pipelines import Pipeline
+from operators.plans.release import Candidate
+from operators.rollout import Refused, Released, choose, deployed, not_newer, promoted, rank, rolled_back
+from operators.versions import Version, versions
+from serving.contract import Deployed, JudgementRef, Routing
+
+RELEASE = "release"
+PROMOTION = "promotion"
+INTENT = "promotion-intent"
+FAILED_LIMIT = 3
+
+
+def version_of(model: str, number: int) -> Version:
+    """A registered version by its number."""
+    for version in versions(ledger(), model):
+        if version.registered.version == number:
+            return version
+    raise LookupError(f"the ledger has no version {number} of '{model}'")
+
+
+def released(model: str) -> list[Released]:
+    """Earlier releases; a run that failed counts only when it was the last of three."""
+    rows = [
+        Released(package_digest=str(entry.body["package"]), outcome=str(entry.body["outcome"]), at=entry.at)
+        for entry in ledger().entries(RELEASE, model)
+    ]
+    failures: dict[str, int] = {}
+    for row in rows:
+        failures[row.package_digest] = failures.get(row.package_digest, 0) + (row.outcome == "failed")
+    return [row for row in rows if row.outcome != "failed" or failures[row.package_digest] >= FAILED_LIMIT]
+
+
+def choose_candidate(row: Pipeline, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+    """What this run releases; skips when nothing waits, fails when a version was asked for that may not go."""
+    reason, force = str(params["reason"]).strip(), bool(params["force"])
+    if (params["version"] is not None or params["rollback"] or force) and not reason:
+        raise AirflowFailException(
+            "reason: is empty; a release or a rollback by hand says why (trigger it again with a reason)"
+        )
+    routing, _ = live.routing(row.model)
+    if params["rollback"]:
+        if routing.previous is None:
+            raise AirflowFailException(f"'{row.model}' has no previous version to go back to")
+        number, words = routing.previous.version, reason
+    else:
+        version = _chosen(row, routing, params["version"], force=force)
+        number, words = version.registered.version, reason or f"trained by {version.trigger}"
+    chosen = Candidate(
+        model=row.model, version=number, rollback=bool(params["rollback"]), reason=words, run_id=run_id, force=force
+    )
+    return chosen.model_dump(mode="json")
+
+
+def _chosen(row: Pipeline, routing: Routing, typed: int | None, *, force: bool) -> Version:
+    book, blocked = ledger(), dt.timedelta(days=row.release.blocked_days)
+    try:
+        version = choose(
+            versions(book, row.model), routing, released(row.model), typed, live.now(), blocked, force=force
+        )
+    except Refused as error:
+        raise AirflowFailException(str(error)) from error
+    if version is None:
+        raise AirflowSkipException(
+            f"every registered version of '{row.model}' has been judged, or is older than the live one"
+        )
+    return version
+
+
+def settle(row: Pipeline, candidate: Candidate, judgement: Any | None) -> dict[str, Any]:
+    """Promotes, refuses or rolls back by compare-and-set, and writes it into the ledger."""
+    version = version_of(row.model, candidate.version)
+    evidence = load(judgement, JudgementRef) if judgement else None
+    if candidate.rollback:
+        return _switch(row, candidate, version, evidence)
+    if evidence is None or evidence.status != "pass":
+        reasons = list(evidence.reasons) if evidence else ["NO_EVIDENCE: the judge gave no judgement"]
+        _write(row, version, "refused", reasons, evidence, candidate)
+        return {"promoted": False, "version": candidate.version}
+    return _switch(row, candidate, version, evidence)
+
+
+def _switch(row: Pipeline, candidate: Candidate, version: Version, evidence: JudgementRef | None) -> dict[str, Any]:
+    """Puts the version in front, unless an earlier try of this task has done so; a retry never undoes it."""
+    while True:
+        routing, expected = live.routing(row.model)
+        if routing.champion is not None and routing.champion.package.digest == version.registered.package.digest:
+            return _written(row, candidate, version, evidence, routing, expected)
+        if candidate.rollback and (routing.previous is None or routing.previous.version != candidate.version):
+            raise AirflowFailException(
+                f"version {candidate.version} is no longer the previous one; look at the routing before rolling back again"
+            )
+        problem = None if candidate.rollback or candidate.force else not_newer(version, routing)
+        if problem:
+            _write(row, version, "superseded", [problem], evidence, candidate)
+            return {"promoted": False, "version": candidate.version}
+        after = _after(routing, candidate, version)
+        intent = {"expected": expected, "routing": after.model_dump(mode="json"), "reason": candidate.reason}
+        ledger().append(INTENT, row.model, intent)
+        try:
+            live.records().put(Routing.record(row.model), after.model_dump(mode="json"), expected)
+        except Conflict:
+            continue
+        return _written(row, candidate, version, evidence, after, expected + 1)
+
+
+def _after(routing: Routing, candidate: Candidate, version: Version) -> Routing:
+    now = live.now()
+    if candidate.rollback:
+        return rolled_back(routing, now)
+    return promoted(routing, deployed(version, version.package_ref(), now))
+
+
+def _written(
+    row: Pipeline,
+    candidate: Candidate,
+    version: Version,
+    evidence: JudgementRef | None,
+    routing: Routing,
+    routing_version: int,
+) -> dict[str, Any]:
+    """Writes a switch into the ledger, once per version of the routing record."""
+    body = {
+        "from": _named(routing.previous),
+        "to": _named(routing.champion),
+        "package": version.registered.package.digest,
+        "decision": version.decision,
+        "rollback": candidate.rollback,
+        "reason": candidate.reason,
+        "evidence": evidence.digest if evidence else None,
+        "routing_version": routing_version,
+    }
+    ledger().append(PROMOTION, row.model, body, unique=promotion_name(row.model, routing_version))
+    outcome = "rolled_back_to" if candidate.rollback else "promoted"
+    reasons = list(evidence.reasons) if evidence else [candidate.reason]
+    _write(row, version, outcome, reasons, evidence, candidate, unique=f"release:{row.model}:{routing_version}")
+    return {"promoted": True, "version": candidate.version}
+
+
+def promotion_name(model: str, routing_version: int) -> str:
+    """The unique name of the ledger's row about one version of a routing record."""
+    return f"promotion:{model}:{routing_version}"
+
+
+def _named(live_version: Deployed | None) -> dict[str, Any] | None:
+    return (
+        {"name": live_version.name, "version": live_version.version, "digest": live_version.package.digest}
+        if live_version
+        else None
+    )
+
+
+def _write(
+    row: Pipeline,
+    version: Version,
+    outcome: str,
+    reasons: list[str],
+    evidence: JudgementRef | None,
+    candidate: Candidate,
+    unique: str | None = None,
+) -> None:
+    body = {
+        "package": version.registered.package.digest,
+        "version": version.registered.version,
+        "partition": version.registered.partition.isoformat(),
+        "outcome": outcome,
+        "reasons": reasons,
+        "reason": candidate.reason,
+        "kind": evidence.kind if evidence else None,
+        "figures": evidence.figures if evidence else {},
+        "evidence": evidence.digest if evidence else None,
+        "evidence_uri": evidence.uri if evidence else None,
+    }
+    ledger().append(RELEASE, row.model, body, unique=unique)
+
+
+def end(row: Pipeline, candidate: Candidate | None, settled: Mapping[str, Any] | None) -> bool:
+    """Writes a failure into the ledger; returns whether another version is waiting. Raises when the run has failed.
+
+    A run that never knew what it was for wakes nobody: it would wake itself for ever. ``sweep`` looks after the rest.
+    """
+    if candidate is None:
+        return False
+    if settled is None:
+        _write(
+            row,
+            version_of(row.model, candidate.version),
+            "failed",
+            ["a task of the run failed; its log says why"],
+            None,
+            candidate,
+        )
+        raise AirflowFailException(
+            f"the release of {row.model} version {candidate.version} failed before a verdict; traffic was not changed"
+        )
+    waiting = next_version(row)
+    return waiting is not None and rank(waiting) != rank(version_of(row.model, candidate.version))
+
+
+def next_version(row: Pipeline) -> Version | None:
+    """The version that the next release would take, or None when nothing waits."""
+    routing, _ = live.routing(row.model)
+    blocked = dt.timedelta(days=row.release.blocked_days)
+    return choose(versions(ledger(), row.model), routing, released(row.model), None, live.now(), blocked)
+
+
+def leftover(model: str) -> str | None:
+    """The name of the version that the newest promotion has put out of the routing, or None when nothing was."""
+    routing, _ = live.routing(model)
+    kept = {one.name for one in (routing.champion, routing.previous) if one is not None}
+    for record in reversed(live.records().history(Routing.record(model))):
+        old = Routing.model_validate(record.value)
+        for one in (old.previous, old.champion):
+            if one is not None and one.name not in kept:
+                return one.name
+    return None

@@ -1,0 +1,78 @@
+"""The light tasks of the ``sweep`` DAG: what crashes cut and what lost events left undone, found from stored state."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from operators import live
+from operators.ledger import ledger
+from operators.pipelines import PIPELINES, Pipeline
+from operators.plans import watch as plans
+from operators.settings import platform
+from operators.tasks.release import INTENT, PROMOTION, next_version, promotion_name
+from operators.tasks.watch import DRIFT
+
+LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decisions.md 4.9)
+
+
+def unfinished(row: Pipeline) -> dict[str, Any]:
+    """What is waiting for a model although nothing may be on its way: decisions, packages, partitions of the log."""
+    book = ledger()
+    routing, _ = live.routing(row.model)
+    version = next_version(row)
+    log = plans.logged(row, platform().store)
+    unchecked = plans.unchecked(row, routing.champion, log, book.entries(DRIFT, row.model)) if routing.champion else ()
+    return {
+        "decisions": [entry.id for entry in book.open_decisions(row.model) if entry.body["trigger"] == "drift"],
+        "packages": [version.registered.version] if version else [],
+        "partitions": [ref.partition.isoformat() for ref in unchecked],
+    }
+
+
+def close_lost(row: Pipeline) -> list[int]:
+    """Closes decisions by hand and by cron whose run never came back to do so; an open one holds drift retrains off."""
+    book, now = ledger(), live.now()
+    lost = [
+        entry
+        for entry in book.open_decisions(row.model)
+        if entry.body["trigger"] != "drift" and now - entry.at > LOST_AFTER
+    ]
+    for entry in lost:
+        book.close_decision(entry, "failed", {"reason": "its run never ended; closed by sweep"})
+    return [entry.id for entry in lost]
+
+
+def sweep() -> dict[str, dict[str, Any]]:
+    """What is unfinished, per model; written into the ledger when there is anything."""
+    found = {row.model: unfinished(row) for row in PIPELINES}
+    for model, waiting in found.items():
+        if any(waiting.values()):
+            ledger().append("sweep", model, waiting)
+    return found
+
+
+def project(row: Pipeline) -> bool:
+    """Finishes a promotion that was cut between the routing record and the ledger; returns whether it did.
+
+    The intent was written first, so a routing version without its promotion row is found here. MLflow's aliases follow
+    with the next release, or by the ``alias`` task of a cleared run.
+    """
+    book = ledger()
+    _, version = live.routing(row.model)
+    done = {entry.body["routing_version"] for entry in book.entries(PROMOTION, row.model)}
+    if version == 0 or version in done:
+        return False
+    intents = [entry for entry in book.entries(INTENT, row.model) if entry.body["expected"] == version - 1]
+    book.append(
+        PROMOTION,
+        row.model,
+        {
+            "routing_version": version,
+            "finished_by": "sweep",
+            "intent": intents[-1].id if intents else None,
+            "reason": intents[-1].body["reason"] if intents else "the routing record was written without an intent",
+        },
+        unique=promotion_name(row.model, version),
+    )
+    return True

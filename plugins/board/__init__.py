@@ -1,0 +1,1 @@
+"""Pages that Perennial adds to Airflow's UI."""

@@ -1,0 +1,24 @@
+"""Registers what Perennial adds to Airflow's UI; the work is in ``board/`` and in ``operators/links.py``."""
+
+from __future__ import annotations
+
+from airflow.plugins_manager import AirflowPlugin
+
+from operators.links import DataDocsLink, DriftReportLink, EvaluationLink, JudgementLink, MlflowLink
+from plugins.board.published import app
+
+
+class PerennialPlugin(AirflowPlugin):
+    """Perennial in Airflow."""
+
+    name = "perennial"
+    fastapi_apps = [  # noqa: RUF012  the base class declares plain attributes
+        {"app": app, "url_prefix": "/perennial/artifacts", "name": "perennial artifacts"}
+    ]
+    operator_extra_links = [  # noqa: RUF012
+        DataDocsLink(),
+        EvaluationLink(),
+        JudgementLink(),
+        DriftReportLink(),
+        MlflowLink(),
+    ]

@@ -1,0 +1,52 @@
+"""The documents say what is true: generated pages are fresh, commands exist, numbers of ADRs are unique."""
+
+import re
+
+from artifacts.settings import ROOT
+from operators.pages import pages
+
+
+def test_generated_pages_are_fresh():
+    for path, content in pages().items():
+        assert path.read_text() == content, f"{path.name} is stale; run `make docs`"
+
+
+def test_commands_in_documents_exist_in_the_makefile():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in ROOT.glob("*.md"):
+        named = set(re.findall(r"`make ([a-z]+)`|^    make ([a-z]+)$", page.read_text(), re.MULTILINE))
+        assert {one or other for one, other in named} <= targets, page.name
+
+
+def test_python_modules_in_documents_exist():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for module in re.findall(r"python -m ([a-z_]+(?:\.[a-z_]+)*)(?!\.<)\b", page.read_text()):
+            path = ROOT / module.replace(".", "/")
+            assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), f"{page.name}: {module}"
+
+
+def test_links_between_documents_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_adr_numbers_are_unique_and_in_order():
+    numbers = [int(path.name[:4]) for path in sorted((ROOT / "docs" / "adr").glob("*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for path in (ROOT / "docs" / "adr").glob("*.md"):
+        text = path.read_text()
+        assert text.startswith(f"# {int(path.name[:4])}. ")
+        assert all(part in text for part in ("Status:", "## Context", "## Decision", "## Consequences"))
+
+
+def test_readme_names_exactly_the_two_commands():
+    readme = (ROOT / "README.md").read_text()
+    assert re.findall(r"^    make [a-z]+$", readme, re.MULTILINE) == ["    make demo", "    make test"]
+
+
+def test_each_benchmark_is_listed_with_its_last_run():
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        if path.stem not in ("__init__", "report"):
+            assert f"`{path.stem}`" in page, f"docs/benchmarks.md does not list {path.stem}"

@@ -1,0 +1,65 @@
+import datetime as dt
+
+import pytest
+
+from operators.pipelines import FLIGHTS
+from operators.plans.features import Built, HoursRefused, hours, materialize
+
+FIRST = FLIGHTS.calendar.starts(FLIGHTS.calendar.first)
+NOW = dt.datetime(2013, 9, 1, 14, 20, tzinfo=dt.UTC)
+
+
+def test_a_first_run_begins_with_the_calendar_and_ends_with_the_last_closed_hour():
+    asked = hours(FLIGHTS, Built(), NOW, None, None, replay=False)
+    assert asked
+    assert (asked.start, asked.end) == (FIRST, NOW.replace(minute=0))
+
+
+def test_a_later_run_goes_on_and_an_hour_without_news_is_no_work():
+    built = Built(built_to=NOW.replace(minute=0) - dt.timedelta(hours=1))
+    asked = hours(FLIGHTS, built, NOW, None, None, replay=False)
+    assert asked
+    assert asked.end - asked.start == dt.timedelta(hours=1)
+    assert hours(FLIGHTS, Built(built_to=NOW.replace(minute=0)), NOW, None, None, replay=False) is None
+
+
+def test_only_a_replay_may_run_ahead_of_the_clock():
+    with pytest.raises(HoursRefused, match="has not closed; the data clock says 2013-09-01T14:20Z"):
+        hours(FLIGHTS, Built(), NOW, "2013-08-31", "2013-09-02", replay=False)
+    asked = hours(FLIGHTS, Built(), NOW, "2013-08-31", "2013-09-02", replay=True)
+    assert asked
+    assert asked.end == dt.datetime(2013, 9, 2, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        ("soon", None, "from: 'soon' is no time"),
+        ("2012-01-01", None, "before the calendar's first hour"),
+        ("2013-08-31", "2013-08-30", "does not lie after"),
+    ],
+)
+def test_bad_hours_say_what_is_wrong(start, end, words):
+    with pytest.raises(HoursRefused, match=words):
+        hours(FLIGHTS, Built(), NOW, start, end, replay=False)
+
+
+def test_materialisation_follows_the_data_clock_not_the_build():
+    asked = hours(FLIGHTS, Built(), NOW, "2013-08-31", "2013-09-20", replay=True)
+    assert asked
+    spec = materialize(FLIGHTS, "file:///store", "online", asked, Built())
+    assert spec
+    assert (spec.start, spec.end) == (asked.start, NOW)
+    assert materialize(FLIGHTS, "file:///store", "online", asked, Built(materialized_to=NOW)) is None
+
+
+def test_a_gap_is_refused_since_nothing_would_ever_fill_it():
+    built = Built(built_to=dt.datetime(2013, 2, 1, tzinfo=dt.UTC))
+    with pytest.raises(HoursRefused, match="would leave a gap: hours are built to 2013-02-01T00:00Z"):
+        hours(FLIGHTS, built, NOW, "2013-03-01", None, replay=False)
+
+
+def test_hours_end_with_the_calendar():
+    asked = hours(FLIGHTS, Built(), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), None, None, replay=False)
+    assert asked
+    assert asked.end == FLIGHTS.calendar.as_of(dt.date(2013, 12, 31))

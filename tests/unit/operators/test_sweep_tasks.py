@@ -1,0 +1,57 @@
+"""``sweep`` wakes what waits, and nothing that would wake for ever."""
+
+import datetime as dt
+
+import pytest
+
+from operators import live
+from operators.ledger import ledger
+from operators.pipelines import pipeline
+from operators.tasks import release, sweep
+from operators.versions import record
+from serving.contract import Routing
+from tests.make import control
+
+ROW = pipeline("flight_delay")
+
+
+@pytest.fixture(autouse=True)
+def _deployment(tmp_path, monkeypatch):
+    control.deployment(tmp_path, monkeypatch)
+
+
+def decide(trigger, at=control.NOON):
+    body = {"trigger": trigger, "partition": "2013-08-31", "reasons": ["r"]}
+    return ledger().append("decision", ROW.model, body, unique=f"{trigger}-{at}", at=at)
+
+
+def test_open_drift_decisions_and_unjudged_versions_are_found(tmp_path):
+    decision = decide("drift")
+    record(ledger(), control.version(tmp_path, 1))
+    found = sweep.sweep()[ROW.model]
+    assert (found["decisions"], found["packages"]) == ([decision.id], [1])
+    assert ledger().entries("sweep", ROW.model)
+
+
+def test_a_version_older_than_the_live_one_waits_for_nothing(tmp_path):
+    newer = Routing(model=ROW.model, champion=control.deployed(2, dt.date(2013, 9, 8)))
+    live.records().put(Routing.record(ROW.model), newer.model_dump(mode="json"), 0)
+    record(ledger(), control.version(tmp_path, 1))
+    assert sweep.unfinished(ROW)["packages"] == []
+
+
+def test_a_release_that_failed_once_is_woken_again(tmp_path):
+    version = control.version(tmp_path, 1)
+    record(ledger(), version)
+    body = {"package": version.registered.package.digest, "outcome": "failed"}
+    ledger().append(release.RELEASE, ROW.model, body)
+    assert sweep.unfinished(ROW)["packages"] == [1]
+
+
+def test_decisions_whose_run_was_lost_are_closed_after_a_day():
+    day = dt.timedelta(days=1)
+    old, fresh, drift = (
+        decide("manual", control.NOON - 2 * day), decide("scheduled", control.NOON - day / 2), decide("drift", control.NOON - 2 * day),
+    )  # fmt: skip
+    assert sweep.close_lost(ROW) == [old.id]
+    assert [entry.id for entry in ledger().open_decisions(ROW.model)] == [fresh.id, drift.id]
