@@ -11,7 +11,6 @@ from artifacts.refs import Digest, Ref, Uri
 
 RAW_TABLES = ("schedule", "departure", "arrival", "weather")
 VIEWS = ("carrier", "origin", "weather", "congestion")
-VIEW_KEYS = {"carrier": ("carrier",), "origin": ("origin",), "weather": ("origin",), "congestion": ("origin",)}
 WINDOW_HOURS = {"3h": 3, "1d": 24, "7d": 168}
 CONGESTION_HOURS = 3
 

@@ -50,14 +50,6 @@ def reason_for_approval(found: Sequence[Verdict], policy: GatePolicy) -> str | N
     return None
 
 
-def summary(found: Sequence[Verdict]) -> str:
-    """One line for people: what stands in the way, or that nothing does."""
-    against = [verdict for verdict in found if verdict.status in {"fail", "underpowered"}]
-    if against:
-        return "; ".join(f"{verdict.gate} {verdict.status}: {verdict.reason}" for verdict in against)
-    return ", ".join(f"{verdict.gate} {verdict.status}" for verdict in found) or "no gate has run"
-
-
 def _verdict(gate: str, problems: Sequence[str], good: str, figures: Figures) -> Verdict:
     shown = {name: _plain(value) for name, value in figures.items()}
     if problems:

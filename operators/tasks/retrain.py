@@ -20,7 +20,7 @@ from operators.plans.retrain import Ask
 from operators.versions import Version, by_package, record
 from serving.contract import PackageRef
 from training.contract import EvaluationRef, FitRef, Verdict, VersionRef
-from training.gate import passed, verdicts
+from training.gate import passed, reason_for_approval, verdicts
 
 RETRAIN = "retrain"
 GATE = "gate"
@@ -163,7 +163,8 @@ def judge(
         champion.registered.partition if champion else None,
     )
     found = verdicts(evidence, row.gates)
-    accepted = passed(found, row.gates)
+    needed = reason_for_approval(found, row.gates)
+    accepted = passed(found, row.gates) and needed is None  # nobody can approve yet, so what needs it does not pass
     body = {
         "training_key": evidence.candidate.training_key,
         "partition": ask.partition.isoformat(),
@@ -181,6 +182,8 @@ def judge(
         reasons = [
             f"{verdict.gate}: {verdict.reason}" for verdict in found if verdict.status in ("fail", "underpowered")
         ]
+        if needed:
+            reasons.append(f"a person has to approve: {needed}")
         close(ask, "refused", {"reasons": reasons, "training_key": evidence.candidate.training_key})
         raise AirflowSkipException("refused by the gates: " + "; ".join(reasons))
     return {"gate": entry.id}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from feature_repo.catalogue import ENTITY_KEYS, FEATURES, feature_columns
-from feature_repo.contract import RAW_TABLES, VIEW_KEYS, VIEWS, CheckPolicy
+from feature_repo.contract import RAW_TABLES, VIEWS, CheckPolicy
 from feature_repo.expectations import raw_day, training_set
 from feature_repo.expectations.rules import Rule, TableSuite, holds, known, rows
 from feature_repo.tables import VIEW_SCHEMAS
@@ -83,7 +83,6 @@ def test_the_training_sets_schema_is_what_views_and_request_give() -> None:
 def test_the_catalogue_names_the_columns_of_the_views(view: str) -> None:
     names = (*ENTITY_KEYS[view], "event_time", "available_time", *FEATURES[view])
     assert tuple(VIEW_SCHEMAS[view].names) == names
-    assert ENTITY_KEYS[view] == VIEW_KEYS[view]
     assert all(VIEW_SCHEMAS[view].field(feature).type == pa.float64() for feature in FEATURES[view])
 
 

@@ -1,18 +1,22 @@
 """What a run of ``retrain`` is asked for, worked out from stored state: doubled, late and lost events do no harm."""
 
+import dataclasses
 import datetime as dt
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.utils.types import DagRunType
 
+from artifacts.refs import file_uri
+from artifacts.store import write_bytes
 from operators import live
 from operators.ledger import ledger
 from operators.pipelines import pipeline
 from operators.plans.retrain import Ask
 from operators.tasks import retrain as tasks
 from serving.contract import Routing
-from tests.make import control
+from tests.make import control, gates
+from training.contract import GatePolicy
 
 ROW = pipeline("flight_delay")
 NOW = dt.datetime(2013, 9, 10, 15, tzinfo=dt.UTC)
@@ -132,3 +136,20 @@ def test_features_that_never_come_fail_with_a_word_for_it():
         tasks.features_ready(ROW, found, wait * 2, wait)
     live.records().put(ROW.repo.progress_record, {"built_to": "2013-09-10T08:00:00Z"}, 0)
     assert tasks.features_ready(ROW, found, dt.timedelta(0), wait) is True
+
+
+def test_a_first_release_that_needs_a_person_does_not_pass_by_itself(tmp_path):
+    evidence = gates.gate_evidence(evaluation=gates.first_evaluation(), champion_partition=None)
+
+    def kept(name, value):
+        write_bytes(file_uri(tmp_path / f"{name}.json"), value.model_dump_json().encode())
+        return {"result": file_uri(tmp_path / f"{name}.json")}
+
+    validations = [kept(f"validation-{number}", one) for number, one in enumerate(evidence.validations)]
+    rest = [kept(name, getattr(evidence, name)) for name in ("candidate", "final", "evaluation")]
+    asked = ask("scheduled")
+    assert "gate" in tasks.judge(ROW, asked, validations, *rest)
+    careful = dataclasses.replace(ROW, gates=GatePolicy(first_release="approval"))
+    with pytest.raises(AirflowSkipException, match="a person has to approve: first release"):
+        tasks.judge(careful, asked, validations, *rest)
+    assert ledger().entries(tasks.RETRAIN, ROW.model)[-1].body["outcome"] == "refused"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from artifacts.refs import sha256
 from tests.make import gates as make
 from training.contract import Gain, GateEvidence, GatePolicy, Verdict
-from training.gate import GATES, passed, reason_for_approval, rows_needed, summary, verdicts
+from training.gate import GATES, passed, reason_for_approval, rows_needed, verdicts
 
 POLICY = GatePolicy()
 NAN = math.nan
@@ -39,7 +39,6 @@ def test_good_evidence_passes_every_gate_in_order() -> None:
     assert {verdict.status for verdict in found} == {"pass"}
     assert passed(found, POLICY)
     assert reason_for_approval(found, POLICY) is None
-    assert "G4 champion pass" in summary(found)
 
 
 @pytest.mark.parametrize("missing", range(len(GATES)))
