@@ -49,7 +49,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def _alive(process: psutil.Process) -> bool:
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
+        return process.is_running() and bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
@@ -106,10 +106,14 @@ def stop(pid_file: Path, seconds: float = STOP_SECONDS) -> bool:
     pid = running(pid_file)
     if pid is None:
         return False
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
+    try:
+        supervisor = psutil.Process(pid)
+        supervisor.terminate()
+    except psutil.NoSuchProcess:
+        return True
+    # The pid file goes before the process that held it has left, so the process itself is what to wait for.
     until = time.monotonic() + seconds
-    while running(pid_file) is not None:
+    while _alive(supervisor):
         if time.monotonic() > until:
             raise TimeoutError(f"the stack (pid {pid}) is still running after {seconds:.0f} s")
         time.sleep(POLL_SECONDS)

@@ -78,6 +78,7 @@ def test_every_way_to_end_the_stack_ends_all_of_it(
         stack.send_signal(way)
     else:
         assert stop(tmp_path / "stack.pid") is True
+        assert not alive(stack.pid)  # not only its pid file: the process itself has left
     assert stack.wait(20) == 130
     assert not [pid for pid in pids if alive(pid)]
     assert time.monotonic() - began < LIMIT_SECONDS
