@@ -19,21 +19,25 @@ from artifacts import store
 from artifacts.refs import join
 from artifacts.step import DataFault, progress, step
 from feature_repo import spark, tables
-from feature_repo.contract import VIEWS, BuildSpec, ViewsRef
+from feature_repo.catalogue import ENTITY_KEYS, VIEWS
+from feature_repo.contract import BuildSpec, ViewsRef
 from feature_repo.snapshot import DAY, HOUR, build_days, build_snapshot, views_snapshot
-from feature_repo.views import carrier, rolling
+from feature_repo.views import punctuality, rolling
 from feature_repo.views.congestion import congestion
-from feature_repo.views.origin import origin
 from feature_repo.views.rolling import Hours
 from feature_repo.views.weather import weather
 
+PUNCTUAL = ("carrier", "origin", "destination", "route", "flight_number")
 WRITERS = 4  # a publication waits for the disk several times, so a few at once
 READ = {
     "schedule": ["flight_id", "origin", "scheduled_departure", "available_time"],
     "departure": [
-        "flight_id", "carrier", "origin", "scheduled_departure", "cancelled", "departure_delay", "available_time"
+        "flight_id", "carrier", "flight", "origin", "dest", "scheduled_departure", "cancelled", "departure_delay", "available_time"
     ],
-    "arrival": ["flight_id", "carrier", "origin", "scheduled_departure", "diverted", "arrival_delay", "available_time"],
+    "arrival": [
+        "flight_id", "carrier", "flight", "origin", "dest",
+        "scheduled_departure", "diverted", "arrival_delay", "available_time",
+    ],
     "weather": list(tables.VIEW_SCHEMAS["weather"].names),
 }  # fmt: skip
 
@@ -84,10 +88,9 @@ def compute(session: SparkSession, spec: BuildSpec, lake: Mapping[str, pa.Table]
     known = {
         name: rolling.versions(frames[name], hours.late_days).cache() for name in ("schedule", "departure", "arrival")
     }
-    facts = carrier.facts(known["departure"], known["arrival"], hours).cache()
+    facts = punctuality.facts(known["departure"], known["arrival"], hours).cache()
     views = {
-        "carrier": carrier.carrier(facts, hours),
-        "origin": origin(facts, hours),
+        **{view: punctuality.punctuality(ENTITY_KEYS[view], facts, hours) for view in PUNCTUAL},
         "weather": weather(frames["weather"], spec.start - spec.late_days * DAY, spec.end),
         "congestion": congestion(known["schedule"], known["departure"], hours),
     }

@@ -1,38 +1,129 @@
-"""Which features each view has and which columns key its rows. Pure: standard library only, so recipes may import it."""
+"""Which views there are, which columns key their rows, and what each feature means. Pure: standard library only.
+
+Recipes, the gateway and the docs read this; the code that computes a view is ``feature_repo/views/<view>.py``.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
-WINDOWS = ("3h", "1d", "7d")
+KeyType = Literal["string", "int64"]
+WINDOW_HOURS = {"3h": 3, "1d": 24, "7d": 168}
+CONGESTION_HOURS = 3
+_SPANS = {"3h": "3 hours", "1d": "day", "7d": "week"}
 
-_OUTCOMES = tuple(
-    f"{statistic}_{window}"
-    for window in WINDOWS
-    for statistic in ("departures", "departure_delay_mean", "arrival_delay_mean", "late_share", "cancelled_share")
-)
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of a view, float64; null when nothing is known."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class View:
+    """One row per entity per closed hour, when it changed; ``keys`` name its entity, column -> type."""
+
+    name: str
+    keys: Mapping[str, KeyType]
+    features: tuple[Feature, ...]
+    meaning: str
+    ttl: dt.timedelta = dt.timedelta(days=7)
+    delay: dt.timedelta = dt.timedelta(0)
+    owner: str = "features@perennial.example"
+
+
+def _punctuality(whose: str) -> tuple[Feature, ...]:
+    """What ``views/punctuality.py`` computes for any key of a flight: three windows of five statistics."""
+    statistics = (
+        ("departures", "flights", "Flights of {whose} that left in the last {span}."),
+        ("departure_delay_mean", "minutes", "Mean departure delay of those that left in the last {span}; early is negative."),
+        ("arrival_delay_mean", "minutes", "Mean arrival delay of those that arrived in the last {span}; early is negative."),
+        ("late_share", "share", "Late, cancelled or diverted, of those whose outcome became known in the last {span}."),
+        ("cancelled_share", "share", "Cancelled, of those that left or were cancelled in the last {span}."),
+    )  # fmt: skip
+    return tuple(
+        Feature(f"{name}_{window}", unit, text.format(whose=whose, span=_SPANS[window]))
+        for window in WINDOW_HOURS
+        for name, unit, text in statistics
+    )
+
+
+VIEWS: Mapping[str, View] = MappingProxyType({
+    view.name: view
+    for view in (
+        View(
+            "carrier",
+            {"carrier": "string"},
+            _punctuality("the carrier"),
+            "How the carrier's flights fared in the last 3 hours, day and week, as known at the hour's end.",
+        ),
+        View(
+            "origin",
+            {"origin": "string"},
+            _punctuality("the origin"),
+            "How the origin's flights fared in the last 3 hours, day and week, as known at the hour's end.",
+        ),
+        View(
+            "destination",
+            {"dest": "string"},
+            _punctuality("the destination"),
+            "How flights to the destination fared in the last 3 hours, day and week, as known at the hour's end.",
+        ),
+        View(
+            "route",
+            {"origin": "string", "dest": "string"},
+            _punctuality("the route"),
+            "How flights from the origin to the destination fared in the last 3 hours, day and week.",
+        ),
+        View(
+            "flight_number",
+            {"carrier": "string", "flight": "int64"},
+            _punctuality("this number"),
+            "How the flights of this carrier and number fared in the last 3 hours, day and week: their own history.",
+        ),
+        View(
+            "weather",
+            {"origin": "string"},
+            (
+                Feature("temp", "degrees Fahrenheit", "Air temperature at the hour observed."),
+                Feature("dewp", "degrees Fahrenheit", "Dew point at the hour observed."),
+                Feature("humid", "percent", "Relative humidity at the hour observed."),
+                Feature("wind_speed", "miles per hour", "Mean wind speed at the hour observed."),
+                Feature("wind_gust", "miles per hour", "Gusts at the hour observed; null when there were none."),
+                Feature("precip", "inches", "Precipitation in the hour observed."),
+                Feature("pressure", "millibars", "Air pressure at sea level at the hour observed."),
+                Feature("visib", "miles", "Visibility at the hour observed."),
+            ),
+            "What the origin's weather station observed; known 20 minutes after its hour.",
+        ),
+        View(
+            "congestion",
+            {"origin": "string"},
+            (
+                Feature("scheduled_departures_next", "flights", "Scheduled to leave in the second and third hour ahead."),
+                Feature("scheduled_departures_last_3h", "flights", "Scheduled to leave in the last 3 hours."),
+                Feature("known_cancelled_last_3h", "flights", "Of those of the last 3 hours, known to be cancelled."),
+                Feature("known_late_last_3h", "flights", "Of those of the last 3 hours, known to have left late."),
+            ),
+            "How much is scheduled at the origin around the hour, and what is already known to go wrong.",
+        ),
+    )
+})  # fmt: skip
 
 FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "carrier": _OUTCOMES,
-    "origin": _OUTCOMES,
-    "weather": ("temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"),
-    "congestion": (
-        "scheduled_departures_next",
-        "scheduled_departures_last_3h",
-        "known_cancelled_last_3h",
-        "known_late_last_3h",
-    ),
+    name: tuple(feature.name for feature in view.features) for name, view in VIEWS.items()
 })
 """View -> its features, in the order of the Parquet columns; all are float64."""
 
-ENTITY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "carrier": ("carrier",),
-    "origin": ("origin",),
-    "weather": ("origin",),
-    "congestion": ("origin",),
-})
-"""View -> the columns that name its entity; all are strings."""
+ENTITY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({name: tuple(view.keys) for name, view in VIEWS.items()})
+"""View -> the columns that name its entity."""
 
 
 def feature_column(view: str, feature: str) -> str:

@@ -10,9 +10,6 @@ from artifacts.clock import Calendar
 from artifacts.refs import Digest, Ref, Uri
 
 RAW_TABLES = ("schedule", "departure", "arrival", "weather")
-VIEWS = ("carrier", "origin", "weather", "congestion")
-WINDOW_HOURS = {"3h": 3, "1d": 24, "7d": 168}
-CONGESTION_HOURS = 3
 
 # --- the raw lake: one artifact per service day below `lake`, one Parquet file per table --------------------------
 

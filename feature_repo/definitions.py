@@ -8,7 +8,6 @@ here loads pyspark: the offline side of Feast is unused, because the as-of join 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import fcntl
 import functools
 import sqlite3
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 
 from artifacts.refs import Uri, join, local_path, sha256
 from artifacts.store import exists, read_bytes, write_bytes
-from feature_repo.catalogue import ENTITY_KEYS, FEATURES
+from feature_repo.catalogue import VIEWS
 
 
 @contextlib.contextmanager
@@ -64,47 +63,49 @@ __all__ = [
 PROJECT = "perennial"
 SERVICE = "flight_delay"
 OWNER = "features@perennial.example"
-TTL = dt.timedelta(days=7)
 REGISTRY_FILE = "registry.db"
 APPLIED_FILE = "applied.txt"
 
+VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 CLOCKS = {"timestamp_field": "event_time", "created_timestamp_column": "available_time"}
 ENTITY_DESCRIPTIONS = {
     "carrier": "Airline, by its two-character code.",
     "origin": "New York airport that the flight departs from, by its IATA code.",
-}
-VIEW_DESCRIPTIONS = {
-    "carrier": "How the carrier's flights fared in the last 3 hours, day and week, as known at the hour's end.",
-    "origin": "How the origin's flights fared in the last 3 hours, day and week, as known at the hour's end.",
-    "weather": "What the origin's weather station observed; known 20 minutes after its hour.",
-    "congestion": "How much is scheduled at the origin around the hour, and what is already known to go wrong.",
+    "dest": "Airport that the flight goes to, by its IATA code.",
+    "flight": "The airline's number of the flight; with the carrier it names a connection that is flown daily.",
 }
 
 
 def objects(views: Uri) -> tuple[Entity | FeatureView | FeatureService, ...]:
     """Everything that ``apply`` registers, made anew (Feast alters what it registers), for views that lie at ``views``."""
     entities = {
-        name: Entity(name=name, join_keys=[name], value_type=ValueType.STRING, description=description, owner=OWNER)
-        for name, description in ENTITY_DESCRIPTIONS.items()
+        key: Entity(
+            name=key, join_keys=[key], value_type=VALUE_TYPES[kind], description=ENTITY_DESCRIPTIONS[key], owner=OWNER
+        )
+        for view in VIEWS.values()
+        for key, kind in view.keys.items()
     }
     feature_views = {
-        view: FeatureView(
-            name=view,
-            entities=[entities[key] for key in ENTITY_KEYS[view]],
-            ttl=TTL,
-            schema=[Field(name=feature, dtype=Float64) for feature in features],
+        name: FeatureView(
+            name=name,
+            entities=[entities[key] for key in view.keys],
+            ttl=view.ttl,
+            schema=[
+                Field(name=feature.name, dtype=Float64, description=f"{feature.meaning} ({feature.unit})")
+                for feature in view.features
+            ],
             source=FileSource(
-                name=f"{view}_rows",
-                path=join(views, "*", "*", f"{view}.parquet"),
+                name=f"{name}_rows",
+                path=join(views, "*", "*", f"{name}.parquet"),
                 file_format=ParquetFormat(),
                 **CLOCKS,
             ),
             online=True,
-            description=VIEW_DESCRIPTIONS[view],
-            owner=OWNER,
+            description=view.meaning,
+            owner=view.owner,
             tags={"repo": "flights", "rows": "hourly, when changed"},
         )
-        for view, features in FEATURES.items()
+        for name, view in VIEWS.items()
     }
     service = FeatureService(
         name=SERVICE,

@@ -24,6 +24,7 @@ from artifacts.store import manifest, read
 from feature_repo.catalogue import ENTITY_KEYS, FEATURES
 from feature_repo.contract import MaterializeSpec, OnlineRef
 from feature_repo.definitions import EntityKey, FeatureView, Value, apply, feature_store, get_provider, single_writer
+from feature_repo.tables import VIEW_SCHEMAS
 
 DAY = dt.timedelta(days=1)
 HOUR = dt.timedelta(hours=1)
@@ -31,6 +32,8 @@ TICK = dt.timedelta(microseconds=1)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DAYS_KEPT = 4  # a replayed hour touches two service days; the rest is slack for late facts
 
+Entity = tuple[str | int, ...]
+"""The values of a view's keys, in the order of the catalogue."""
 Row = tuple[int, int, tuple[float | None, ...]]
 """Event time and available time in microseconds since 1970, then the features in the catalogue's order."""
 
@@ -39,12 +42,12 @@ Row = tuple[int, int, tuple[float | None, ...]]
 class _Rows:
     """One view of one day in memory: columns of equal length."""
 
-    entities: list[str]
+    entities: list[Entity]
     event: np.ndarray
     available: np.ndarray
     features: list[list[float | None]]
 
-    def within(self, start: int, end: int) -> Iterator[tuple[str, Row]]:
+    def within(self, start: int, end: int) -> Iterator[tuple[Entity, Row]]:
         """The entity and row of everything that became available in [start, end)."""
         for place in np.flatnonzero((self.available >= start) & (self.available < end)).tolist():
             values = tuple(column[place] for column in self.features)
@@ -84,9 +87,9 @@ class Materializer:
         alarms = tuple(f"{view}: no row became available in {window}" for view in empty)
         return OnlineRef(online=self._online, start=start, end=end, rows=rows, alarms=alarms)
 
-    def _newest(self, start: dt.datetime, end: dt.datetime) -> dict[str, dict[str, Row]]:
+    def _newest(self, start: dt.datetime, end: dt.datetime) -> dict[str, dict[Entity, Row]]:
         """View -> entity -> its newest row of the window, by event time, then by available time."""
-        newest: dict[str, dict[str, Row]] = {view: {} for view in FEATURES}
+        newest: dict[str, dict[Entity, Row]] = {view: {} for view in FEATURES}
         first, last = _microseconds(start), _microseconds(end)
         days = self._window_days(start, end)
         for number, day in enumerate(days):
@@ -129,13 +132,13 @@ class Materializer:
             self._days.popitem(last=False)
         return kept[1]
 
-    def _put(self, view: FeatureView, rows: dict[str, Row]) -> int:
+    def _put(self, view: FeatureView, rows: dict[Entity, Row]) -> int:
         """Writes the rows whose event is not older than what is stored; returns how many were written."""
         if not rows:
             return 0
         config = self._store.config
         keys = {
-            entity: EntityKey(join_keys=list(ENTITY_KEYS[view.name]), entity_values=[Value(string_val=entity)])
+            entity: EntityKey(join_keys=list(ENTITY_KEYS[view.name]), entity_values=[_proto(key) for key in entity])
             for entity in sorted(rows)
         }
         stored = self._provider.online_read(config, view, list(keys.values()), [FEATURES[view.name][0]])
@@ -151,8 +154,9 @@ class Materializer:
 
 def _load(view: str, table: pa.Table) -> _Rows:
     """The columns of one view's Parquet file; raises DataFault with a line per column that is missing or mistyped."""
-    (key,) = ENTITY_KEYS[view]
-    wanted = {key: pa.string(), **dict.fromkeys(("event_time", "available_time"), pa.timestamp("us", tz="UTC"))}
+    keys = ENTITY_KEYS[view]
+    wanted = {key: VIEW_SCHEMAS[view].field(key).type for key in keys}
+    wanted |= {**dict.fromkeys(("event_time", "available_time"), pa.timestamp("us", tz="UTC"))}
     wanted |= dict.fromkeys(FEATURES[view], pa.float64())
     faults = []
     for name, kind in wanted.items():
@@ -163,11 +167,15 @@ def _load(view: str, table: pa.Table) -> _Rows:
     if faults:
         raise DataFault(faults)
     return _Rows(
-        entities=table[key].to_pylist(),
+        entities=list(zip(*(table[key].to_pylist() for key in keys), strict=True)),
         event=table["event_time"].cast(pa.int64()).to_numpy(),
         available=table["available_time"].cast(pa.int64()).to_numpy(),
         features=[table[feature].to_pylist() for feature in FEATURES[view]],
     )
+
+
+def _proto(key: str | int) -> Value:
+    return Value(string_val=key) if isinstance(key, str) else Value(int64_val=key)
 
 
 def _protos(view: str, values: tuple[float | None, ...]) -> dict[str, Value]:

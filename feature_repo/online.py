@@ -20,6 +20,7 @@ ABSENT = "absent"
 AHEAD = "ahead"
 
 MAX_ROWS = 256
+Entity = tuple[str | int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class OnlineReader:
     def read(
         self,
         views: Sequence[str] | str,
-        entity_rows: Mapping[str, Sequence[str | None]],
+        entity_rows: Mapping[str, Sequence[str | int | None]],
         now: dt.datetime,
         ttl: dt.timedelta,
     ) -> OnlineFeatures:
@@ -74,11 +75,11 @@ class OnlineReader:
         columns: dict[str, list[float | None]] = {}
         ages: dict[str, list[float | None]] = {}
         status: dict[str, list[str]] = {}
-        for (key,), names in _by_entity(wanted).items():
-            entities = entity_rows[key]
-            stored = self._stored(key, sorted({entity for entity in entities if entity is not None}), names)
+        for keys, names in _by_entity(wanted).items():
+            entities = list(zip(*(entity_rows[key] for key in keys), strict=True))
+            stored = self._stored(keys, sorted({entity for entity in entities if None not in entity}), names)
             for view in names:
-                found = [stored[view].get(entity) if entity is not None else None for entity in entities]
+                found = [stored[view].get(entity) for entity in entities]
                 judged = [_judge(row, now.timestamp(), ttl.total_seconds()) for row in found]
                 status[view] = [state for state, _ in judged]
                 ages[view] = [age for _, age in judged]
@@ -90,8 +91,10 @@ class OnlineReader:
         assert all(len(column) == rows for column in columns.values())  # noqa: S101  rows out = rows in
         return OnlineFeatures(columns, ages, status)
 
-    def _stored(self, key: str, entities: list[str], views: list[str]) -> dict[str, dict[str, _Stored]]:
-        """View -> entity -> what is stored; one read for each distinct entity, however often the rows name it."""
+    def _stored(
+        self, keys: Sequence[str], entities: list[Entity], views: list[str]
+    ) -> dict[str, dict[Entity, _Stored]]:
+        """View -> entity (the values of its keys) -> what is stored; one read for each distinct entity, however often the rows name it."""
         self._opened = self._opened or is_applied(self._online, self._views)
         if not entities or not self._opened:
             return {view: {} for view in views}
@@ -99,7 +102,7 @@ class OnlineReader:
             feature_store(self._online, self._views)
             .get_online_features(
                 features=[f"{view}:{feature}" for view in views for feature in FEATURES[view]],
-                entity_rows={key: entities},
+                entity_rows=dict(zip(keys, map(list, zip(*entities, strict=True)), strict=True)),
                 full_feature_names=True,
             )
             .proto
@@ -108,7 +111,7 @@ class OnlineReader:
         return {view: _rows(entities, [vectors[feature_column(view, f)] for f in FEATURES[view]]) for view in views}
 
 
-def _rows(entities: list[str], vectors: list[object]) -> dict[str, _Stored]:
+def _rows(entities: list[Entity], vectors: list[object]) -> dict[Entity, _Stored]:
     events = [stamp.seconds + stamp.nanos / 1e9 for stamp in vectors[0].event_timestamps]  # type: ignore[attr-defined]
     values = [[_number(value) for value in vector.values] for vector in vectors]  # type: ignore[attr-defined]
     return {entity: _Stored(*row) for entity, *row in zip(entities, events, zip(*values, strict=True), strict=True)}
@@ -137,7 +140,7 @@ def _view_names(views: Sequence[str] | str) -> tuple[str, ...]:
     return names
 
 
-def _row_count(views: Sequence[str], entity_rows: Mapping[str, Sequence[str | None]]) -> int:
+def _row_count(views: Sequence[str], entity_rows: Mapping[str, Sequence[str | int | None]]) -> int:
     keys = {key for view in views for key in ENTITY_KEYS[view]}
     missing = sorted(keys - set(entity_rows))
     if missing:

@@ -7,7 +7,8 @@ import datetime as dt
 from artifacts import store
 from artifacts.clock import Calendar
 from artifacts.refs import Digest, Uri, join, key_digest
-from feature_repo.contract import CONGESTION_HOURS, WINDOW_HOURS, BuildSpec, TrainingSetSpec
+from feature_repo.catalogue import CONGESTION_HOURS, WINDOW_HOURS
+from feature_repo.contract import BuildSpec, TrainingSetSpec
 
 HOUR = dt.timedelta(hours=1)
 DAY = dt.timedelta(days=1)

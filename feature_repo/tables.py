@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from artifacts import store
 from artifacts.refs import Uri, join, sha256
 from artifacts.step import DataFault
-from feature_repo.catalogue import ENTITY_KEYS, FEATURES
+from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS
 
 INSTANT = pa.timestamp("us", tz="UTC")
 _CLOCKS = {"event_time": INSTANT, "available_time": INSTANT}
@@ -61,9 +61,10 @@ RAW_KEYS = {
     "weather": ("origin", "event_time"),
 }
 
+KEY_TYPES = {"string": pa.string(), "int64": pa.int64()}
 VIEW_SCHEMAS = {
     view: pa.schema({
-        **dict.fromkeys(ENTITY_KEYS[view], pa.string()),
+        **{key: KEY_TYPES[kind] for key, kind in VIEWS[view].keys.items()},
         **_CLOCKS,
         **dict.fromkeys(features, pa.float64()),
     })

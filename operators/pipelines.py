@@ -105,7 +105,6 @@ PIPELINES = (
                 RequestInput(name="scheduled_arrival", datatype="BYTES", time=True, description="ISO 8601, UTC."),
             ),
             request_view="flight",
-            entities=("carrier", "origin"),
             routing_key="flight",
             calendar=NEW_YORK,
         ),

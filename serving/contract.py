@@ -40,7 +40,6 @@ class Serving(BaseModel, frozen=True, extra="forbid"):
     request_view: str = Field(
         description="Module of feature_repo/views whose `derive` computes features from the request itself."
     )
-    entities: tuple[str, ...] = Field(description="Request inputs that are entity keys of the online store.")
     routing_key: str = Field(description="Request input whose hash keeps a caller on one arm.")
     ttl: dt.timedelta = dt.timedelta(days=7)
     slo: Slo = Slo()

@@ -13,8 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's own documentation uses
 
-from feature_repo.catalogue import FEATURES
-from feature_repo.contract import CONGESTION_HOURS, WINDOW_HOURS
+from feature_repo.catalogue import CONGESTION_HOURS, FEATURES, WINDOW_HOURS
 from feature_repo.views import rolling
 from feature_repo.views.rolling import Hours
 
@@ -36,9 +35,9 @@ def congestion(schedule: DataFrame, departure: DataFrame, hours: Hours) -> DataF
         .unionByName(_counted(departure.where(was_late), late, 0, CONGESTION_HOURS))
     )
     measures = (*FEATURES["congestion"], KNOWN)
-    counted = rolling.levels(intervals, "origin", measures, hours)
+    counted = rolling.levels(intervals, ["origin"], measures, hours)
     features: dict[str, Column] = {name: F.col(name) for name in FEATURES["congestion"]}
-    return rolling.rows(counted, "origin", features, F.col(KNOWN) > 0, hours)
+    return rolling.rows(counted, ["origin"], features, F.col(KNOWN) > 0, hours)
 
 
 def _counted(facts: DataFrame, measure: str, begin: int, end: int) -> DataFrame:

@@ -1,6 +1,8 @@
-"""How each carrier has been doing lately, from its departures and arrivals. Pure: DataFrames in, DataFrame out.
+"""How flights that share a key have been doing lately, from departures and arrivals. Pure: DataFrames in, DataFrame out.
 
-Key ``carrier``. Windows of 3 h, 1 d and 7 d on available time, at the end of each hour (``w`` stands for the window):
+One set of features for every key that a flight carries: carrier, origin, destination, route (origin and destination) and
+flight number (carrier and number). Windows of 3 h, 1 d and 7 d on available time, at the end of each hour (``w`` stands
+for the window):
 
 - ``departures_w``: flights that left (count)
 - ``departure_delay_mean_w``: mean departure delay of those (minutes; negative is early)
@@ -13,39 +15,37 @@ Means and shares are null when the window holds nothing to divide by.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's own documentation uses
 
-from feature_repo.contract import WINDOW_HOURS
+from feature_repo.catalogue import WINDOW_HOURS
 from feature_repo.views import rolling
 from feature_repo.views.rolling import Hours, ratio
 
+KEYS = ("carrier", "flight", "origin", "dest")
 MEASURES = (
     "departed", "cancelled", "departure_facts", "departure_delay", "departure_delays",
     "arrival_delay", "arrival_delays", "outcomes", "late",
 )  # fmt: skip
 
 
-def carrier(facts: DataFrame, hours: Hours) -> DataFrame:
-    """Rows (carrier, event_time, available_time, features) of the hours, from ``facts`` below."""
-    return punctuality("carrier", facts, hours)
-
-
-def punctuality(key: str, facts: DataFrame, hours: Hours) -> DataFrame:
-    """The features above for a key that the facts carry."""
-    counted = rolling.in_windows(facts, key, MEASURES, hours)
+def punctuality(keys: Sequence[str], facts: DataFrame, hours: Hours) -> DataFrame:
+    """Rows (keys, event_time, available_time, features) of the hours, for a key that the ``facts`` below carry."""
+    counted = rolling.in_windows(facts, keys, MEASURES, hours)
     longest = max(WINDOW_HOURS, key=lambda window: WINDOW_HOURS[window])
     alive = F.col(f"departure_facts_{longest}") + F.col(f"outcomes_{longest}") > 0
-    return rolling.rows(counted, key, features(), alive, hours)
+    return rolling.rows(counted, keys, features(), alive, hours)
 
 
 def facts(departure: DataFrame, arrival: DataFrame, hours: Hours) -> DataFrame:
-    """What departures and arrivals add up to, per carrier, origin and the hours [since, until) in which it is known.
+    """What departures and arrivals add up to, per flight's keys and the hours [since, until) in which it is known.
 
-    Both come with their hours, from ``rolling.versions``. This is small, and all that carrier and origin need.
+    Both come with their hours, from ``rolling.versions``.
     """
     every = _departures(departure).unionByName(_arrivals(arrival, hours.late_minutes))
-    return every.groupBy("carrier", "origin", "since", "until").agg(*(F.sum(name).alias(name) for name in MEASURES))
+    return every.groupBy(*KEYS, "since", "until").agg(*(F.sum(name).alias(name) for name in MEASURES))
 
 
 def features() -> dict[str, Column]:
@@ -62,7 +62,7 @@ def features() -> dict[str, Column]:
 
 def _measured(known: DataFrame, measures: dict[str, Column]) -> DataFrame:
     every = (measures.get(name, F.lit(0)).cast("long").alias(name) for name in MEASURES)
-    return known.select("carrier", "origin", "since", "until", *every)
+    return known.select(*KEYS, "since", "until", *every)
 
 
 def _departures(known: DataFrame) -> DataFrame:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's own documentation uses
 
-from feature_repo.contract import WINDOW_HOURS, BuildSpec
+from feature_repo.catalogue import WINDOW_HOURS
+from feature_repo.contract import BuildSpec
 
 SECONDS = 3600
 NEVER = 1 << 40
@@ -60,9 +61,9 @@ def versions(facts: DataFrame, late_days: int) -> DataFrame:
     )
 
 
-def in_windows(facts: DataFrame, key: str, measures: Sequence[str], hours: Hours) -> DataFrame:
-    """Rows (key, hour, ``<measure>_<window>``): sums over each window on available time, from a key's first change on."""
-    sums = facts.groupBy(key, "since", "until").agg(*(F.sum(name).alias(name) for name in measures))
+def in_windows(facts: DataFrame, keys: Sequence[str], measures: Sequence[str], hours: Hours) -> DataFrame:
+    """Rows (keys, hour, ``<measure>_<window>``): sums over each window on available time, from a key's first change on."""
+    sums = facts.groupBy(*keys, "since", "until").agg(*(F.sum(name).alias(name) for name in measures))
     begins = F.struct(F.col("since").alias("hour"), *(F.lit(1).alias(window) for window in WINDOW_HOURS))
     ends = (
         F.struct(
@@ -74,30 +75,30 @@ def in_windows(facts: DataFrame, key: str, measures: Sequence[str], hours: Hours
     changes = {
         f"{name}_{window}": F.col(f"edge.{window}") * F.col(name) for window in WINDOW_HOURS for name in measures
     }
-    return running(sums.withColumn("edge", F.explode(F.array(begins, *ends))), key, changes, hours)
+    return running(sums.withColumn("edge", F.explode(F.array(begins, *ends))), keys, changes, hours)
 
 
-def levels(intervals: DataFrame, key: str, measures: Sequence[str], hours: Hours) -> DataFrame:
-    """Rows (key, hour, measures): the sum of the intervals [lo, hi) that cover each hour, from a key's first change on."""
+def levels(intervals: DataFrame, keys: Sequence[str], measures: Sequence[str], hours: Hours) -> DataFrame:
+    """Rows (keys, hour, measures): the sum of the intervals [lo, hi) that cover each hour, from a key's first change on."""
     edges = F.array(
         F.struct(F.col("lo").alias("hour"), F.lit(1).alias("sign")),
         F.struct(F.col("hi").alias("hour"), F.lit(-1).alias("sign")),
     )
     changes = {name: F.col("edge.sign") * F.col(name) for name in measures}
-    return running(intervals.where("hi > lo").withColumn("edge", F.explode(edges)), key, changes, hours)
+    return running(intervals.where("hi > lo").withColumn("edge", F.explode(edges)), keys, changes, hours)
 
 
-def running(edges: DataFrame, key: str, changes: Mapping[str, Column], hours: Hours) -> DataFrame:
-    """Rows (key, hour, measures) for the hours start to end: running sums of what changes at each ``edge.hour``."""
+def running(edges: DataFrame, keys: Sequence[str], changes: Mapping[str, Column], hours: Hours) -> DataFrame:
+    """Rows (keys, hour, measures) for the hours start to end: running sums of what changes at each ``edge.hour``."""
     sums = (
         edges
         .where(F.col("edge.hour") <= hours.end)
-        .groupBy(key, F.greatest("edge.hour", F.lit(hours.start)).alias("hour"))
+        .groupBy(*keys, F.greatest("edge.hour", F.lit(hours.start)).alias("hour"))
         .agg(*(F.sum(change).alias(name) for name, change in changes.items()))
     )
-    order = Window.partitionBy(key).orderBy("hour")
+    order = Window.partitionBy(*keys).orderBy("hour")
     totals = sums.select(
-        key,
+        *keys,
         "hour",
         (F.coalesce(F.lead("hour").over(order), F.lit(hours.end + 1)) - 1).alias("through"),
         *(F.sum(name).over(order.rowsBetween(Window.unboundedPreceding, 0)).alias(name) for name in changes),
@@ -105,14 +106,16 @@ def running(edges: DataFrame, key: str, changes: Mapping[str, Column], hours: Ho
     return totals.withColumn("hour", F.explode(F.sequence("hour", "through"))).drop("through")
 
 
-def rows(counted: DataFrame, key: str, features: Mapping[str, Column], alive: Column, hours: Hours) -> DataFrame:
+def rows(
+    counted: DataFrame, keys: Sequence[str], features: Mapping[str, Column], alive: Column, hours: Hours
+) -> DataFrame:
     """The view's rows: an hour is written when the entity's values changed, when it appears or ends, and once a day.
 
     All of that depends on this hour and the one before only, so that building hour by hour gives the same rows.
     """
-    order = Window.partitionBy(key).orderBy("hour")
+    order = Window.partitionBy(*keys).orderBy("hour")
     valued = counted.select(
-        key,
+        *keys,
         "hour",
         alive.alias("alive"),
         F.struct(*(column.cast("double").alias(name) for name, column in features.items())).alias("values"),
@@ -126,7 +129,7 @@ def rows(counted: DataFrame, key: str, features: Mapping[str, Column], alive: Co
     written = (F.col("alive") & (repeats | ~F.col("lived") | F.col("changed"))) | (F.col("lived") & ~F.col("alive"))
     end = F.timestamp_seconds(F.col("hour") * SECONDS)
     return compared.where((F.col("hour") > hours.start) & written).select(
-        key, end.alias("event_time"), end.alias("available_time"), "values.*"
+        *keys, end.alias("event_time"), end.alias("available_time"), "values.*"
     )
 
 

@@ -76,7 +76,6 @@ def serving_block(**changes: Any) -> Serving:
     kept: dict[str, Any] = {
         "request": REQUEST,
         "request_view": "flight",
-        "entities": ("carrier", "origin"),
         "routing_key": "carrier",
         "calendar": CALENDAR,
     }
@@ -206,7 +205,7 @@ def views(root: Path, days: int = 4) -> str:
             delay = dt.timedelta(minutes=20 if view == "weather" else 0)
             rows = [
                 {
-                    key: {"carrier": "UA", "origin": "EWR"}[key],
+                    key: {"carrier": "UA", "origin": "EWR", "dest": "IAH", "flight": 1545}[key],
                     "event_time": hour,
                     "available_time": hour + delay,
                     **dict.fromkeys(FEATURES[view], feature_value(view, hour)),

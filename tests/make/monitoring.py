@@ -155,7 +155,6 @@ def package(root: Uri) -> PackageRef:
         serving=Serving(
             request=(RequestInput(name="carrier", datatype="BYTES"),),
             request_view="flight",
-            entities=("carrier",),
             routing_key="carrier",
         ),
         parity=Verdict(gate="G7 parity", status="pass", reason="equal"),

@@ -93,7 +93,6 @@ def serving_block() -> Serving:
     return Serving(
         request=(RequestInput(name="carrier", datatype="BYTES"),),
         request_view="flight",
-        entities=("carrier",),
         routing_key="carrier",
     )
 

@@ -21,8 +21,8 @@ from artifacts.refs import Uri, file_uri, join
 from artifacts.step import DataFault
 from feature_repo import spark, tables
 from feature_repo.build import build
-from feature_repo.catalogue import feature_columns
-from feature_repo.contract import VIEWS, DatasetRef, IngestSpec, LakeRef
+from feature_repo.catalogue import VIEWS, feature_columns
+from feature_repo.contract import DatasetRef, IngestSpec, LakeRef
 from feature_repo.ingest import ingest
 from feature_repo.training_set import training_set
 from tests.make import feature_repo as make

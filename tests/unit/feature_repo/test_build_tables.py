@@ -10,16 +10,9 @@ from artifacts import store
 from artifacts.refs import file_uri, join
 from artifacts.step import DataFault
 from feature_repo import snapshot, tables
-from feature_repo.catalogue import FEATURES, WINDOWS
-from feature_repo.contract import VIEWS, WINDOW_HOURS
 from tests.make import feature_repo as make
 
 EMPTY = {name: schema.empty_table() for name, schema in tables.RAW_SCHEMAS.items()}
-
-
-def test_catalogue_and_contract_name_the_same_views_and_windows() -> None:
-    assert tuple(WINDOW_HOURS) == WINDOWS
-    assert tuple(FEATURES) == VIEWS
 
 
 def test_bytes_depend_on_the_rows_and_not_on_their_order() -> None:

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from feature_repo.catalogue import ENTITY_KEYS, FEATURES, feature_columns
-from feature_repo.contract import RAW_TABLES, VIEWS, CheckPolicy
+from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS, feature_columns
+from feature_repo.contract import RAW_TABLES, CheckPolicy
 from feature_repo.expectations import raw_day, training_set
 from feature_repo.expectations.rules import Rule, TableSuite, holds, known, rows
 from feature_repo.tables import VIEW_SCHEMAS
