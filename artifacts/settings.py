@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from artifacts.data_store import DataStore, declared, distinct
 from artifacts.refs import Uri, file_uri
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,13 +18,20 @@ ROOT = Path(__file__).resolve().parent.parent
 class Settings(BaseSettings):
     """Where this deployment keeps things, and which clock it lives by."""
 
-    model_config = SettingsConfigDict(env_prefix="PERENNIAL_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="PERENNIAL_", frozen=True, extra="ignore", hide_input_in_errors=True)
 
     state: Path = Field(
         default=ROOT / "var", description="Folder for local state: databases, logs, the Triton repository."
     )
     store: Uri = Field(
         default="", validate_default=False, description="Root of all artifacts; s3://bucket/prefix in a cluster."
+    )
+    stores: Annotated[tuple[DataStore, ...], NoDecode, BeforeValidator(declared), AfterValidator(distinct)] = Field(
+        default=(), description="Declared stores: a JSON list, or the path of a file with one; see stores.md."
+    )
+    cache: Path | None = Field(default=None, description="Folder that remote artifacts are read through; a local disk.")
+    cache_gb: float = Field(
+        default=0, ge=0, description="Most that the cache holds, in GB; 0: 6 per GPU, at most half the disk."
     )
     database: str = Field(default="", description="SQLAlchemy URL of records and ledger; PostgreSQL in production.")
     mlflow: str = Field(default="", description="MLflow tracking URI.")
@@ -43,6 +51,11 @@ class Settings(BaseSettings):
         }.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where remote artifacts are read through."""
+        return (self.cache or self.state / "cache").absolute()
 
 
 @functools.cache

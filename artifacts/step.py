@@ -3,7 +3,8 @@
 The result is written last and atomically; no result means that it did not happen. Beside the result lie
 ``progress.json`` while the step runs and ``failure.json`` when it failed, so whoever started it can say why.
 
-Exit codes: 0 done, 64 bad spec, 65 refused data, 75 try again, 1 any other error (sysexits.h where it has a word).
+Exit codes: 0 done, 64 bad spec or store settings, 65 refused data, 75 try again, 1 any other error (sysexits.h where it
+has a word). Only 75 says that the infrastructure was at fault, and that the same again may end well.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from artifacts.faults import CacheFull, StoreAway, StoreRefused
 from artifacts.refs import Digest, Uri, join, key_digest
+from artifacts.secret import without_password
 from artifacts.store import ArtifactCorrupt, ArtifactMissing, exists, read_bytes, write_bytes
 
 EXIT_BAD_SPEC = 64
@@ -75,7 +79,10 @@ def progress(fraction: float, doing: str) -> None:
     spent = now - _progress_started
     eta = spent / fraction * (1 - fraction) if fraction > 0 else None
     state = Progress(fraction=min(max(fraction, 0.0), 1.0), doing=doing, eta_seconds=eta)
-    write_bytes(_progress_uri, state.model_dump_json().encode())
+    with suppress(
+        StoreAway
+    ):  # a store that is away for a moment must not end the work for the sake of its progress bar
+        write_bytes(_progress_uri, state.model_dump_json().encode())
 
 
 def step_key(module: str, spec: BaseModel, code: Digest) -> Digest:
@@ -88,7 +95,8 @@ def explain(error: ValidationError, place: str) -> list[str]:
     lines = []
     for fault in error.errors():
         field = ".".join(str(part) for part in fault["loc"]) or "(whole)"
-        value = "" if fault["type"] == "missing" or isinstance(fault["input"], dict) else f" (got {fault['input']!r})"
+        given = without_password(fault["input"]) if isinstance(fault["input"], str) else fault["input"]
+        value = "" if fault["type"] == "missing" or isinstance(given, dict) else f" (got {given!r})"
         lines.append(f"{place}: {field}: {fault['msg'].removeprefix('Value error, ')}{value}")
     return lines
 
@@ -101,7 +109,10 @@ def follow_parent() -> None:
 
 def _fail(result_uri: Uri, failure: Failure, code: int) -> int:
     print(failure.detail or failure.reason, file=sys.stderr, flush=True)  # noqa: T201  a step's log is its output
-    write_bytes(failure_uri(result_uri), failure.model_dump_json(indent=1).encode())
+    try:
+        write_bytes(failure_uri(result_uri), failure.model_dump_json(indent=1).encode())
+    except (StoreRefused, OSError) as error:  # the store may be the very thing that failed; the exit code still tells
+        print(f"{failure_uri(result_uri)}: cannot be written: {error}", file=sys.stderr, flush=True)  # noqa: T201
     return code
 
 
@@ -135,23 +146,34 @@ def step(work: Callable[[SpecT], BaseModel | None], spec_type: type[SpecT], argv
         return _fail(result_uri, Failure(kind="bad_spec", reason="\n".join(explain(error, spec_uri))), EXIT_BAD_SPEC)
     except FileNotFoundError:
         return _fail(result_uri, Failure(kind="bad_spec", reason=f"{spec_uri}: there is no such spec"), EXIT_BAD_SPEC)
+    except (StoreRefused, ConnectionError, TimeoutError) as error:
+        return _fail(result_uri, *_failure(error))
     _progress_uri, _progress_started = progress_uri(result_uri), time.monotonic()
     _progress_written = -math.inf  # what a step before this one in the same process wrote does not count
     try:
         result = work(spec)
-    except (DataFault, ArtifactCorrupt, ArtifactMissing) as error:
-        return _fail(result_uri, Failure(kind="bad_data", reason=str(error)), EXIT_BAD_DATA)
-    except (TryAgain, ConnectionError, TimeoutError) as error:
-        failure = Failure(kind="try_again", reason=f"{type(error).__name__}: {error}", detail=traceback.format_exc())
-        return _fail(result_uri, failure, EXIT_TRY_AGAIN)
+        if result is not None:
+            write_bytes(result_uri, result.model_dump_json(indent=1).encode())
     except Exception as error:  # noqa: BLE001  the door reports whatever a step raises
-        failure = Failure(kind="error", reason=f"{type(error).__name__}: {error}", detail=traceback.format_exc())
-        return _fail(result_uri, failure, 1)
+        return _fail(result_uri, *_failure(error))
     finally:
         _progress_uri = None
-    if result is not None:
-        write_bytes(result_uri, result.model_dump_json(indent=1).encode())
     return 0
+
+
+def _failure(error: Exception) -> tuple[Failure, int]:
+    """What an error amounts to, and the exit code that says so."""
+    said = f"{type(error).__name__}: {error}"
+    if isinstance(error, DataFault | ArtifactCorrupt | ArtifactMissing):
+        return Failure(kind="bad_data", reason=str(error)), EXIT_BAD_DATA
+    if isinstance(error, StoreRefused):
+        return Failure(kind="bad_spec", reason=said), EXIT_BAD_SPEC
+    if isinstance(error, StoreAway | CacheFull):
+        return Failure(kind="try_again", reason=said), EXIT_TRY_AGAIN
+    detail = "".join(traceback.format_exception(error))
+    if isinstance(error, TryAgain | ConnectionError | TimeoutError):
+        return Failure(kind="try_again", reason=said, detail=detail), EXIT_TRY_AGAIN
+    return Failure(kind="error", reason=said, detail=detail), 1
 
 
 def failure_of(result_uri: Uri) -> Failure | None:

@@ -7,47 +7,50 @@ disk and by a single put on an object store, so a writer that is killed leaves t
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import ValidationError
 
-from artifacts.refs import Digest, Ref, Uri, file_digest, folder_digest, join, local_path
+from artifacts import remote
+from artifacts.cache import GB, Cache
+from artifacts.content import ArtifactCorrupt, ArtifactMissing, FileEntry, Manifest, digest_of, entries_of
+from artifacts.data_store import DataStore, NfsStore, check_address, check_writable, store_of
+from artifacts.refs import Digest, Ref, Uri, join, local_path
+from artifacts.settings import settings
+from artifacts.source import Source
+
+__all__ = [
+    "Artifact",
+    "ArtifactCorrupt",
+    "ArtifactMissing",
+    "Draft",
+    "FileEntry",
+    "Manifest",
+    "children",
+    "digest_of",
+    "exists",
+    "manifest",
+    "prefetch",
+    "publish",
+    "read",
+    "read_bytes",
+    "read_ref",
+    "remove",
+    "write_bytes",
+]
 
 MANIFEST = "manifest.json"
-
-
-class ArtifactMissing(LookupError):
-    """Nothing has been published under this URI; the producer has to run first."""
-
-
-class ArtifactCorrupt(ValueError):
-    """What lies there is not what its manifest or its reference says; it must be built again, never used."""
-
-
-class FileEntry(BaseModel, frozen=True, extra="forbid"):
-    """One file of an artifact."""
-
-    path: str
-    size: int = Field(ge=0)
-    digest: Digest
-
-
-class Manifest(BaseModel, frozen=True, extra="forbid"):
-    """What an artifact contains. ``facts`` are what its producer wants readers to know without opening a file."""
-
-    kind: str
-    attempt: str
-    files: tuple[FileEntry, ...]
-    digest: Digest
-    facts: dict[str, JsonValue] = {}
+PREFETCHES_AT_ONCE = 8
 
 
 @dataclass
@@ -74,27 +77,38 @@ class Artifact:
         return self.path / name
 
 
-def _fsspec() -> Any:
-    import fsspec  # noqa: PLC0415  every DAG file and task imports this module, and on local disks none needs it
+def _store(uri: Uri) -> DataStore | None:
+    """The declared store of a URI, if any; raises what is wrong with the URI, or with the store on this machine."""
+    check_address(uri)
+    store = store_of(uri, settings().stores)
+    if store is not None:
+        store.check()
+    return store
 
-    return fsspec
+
+def _place(uri: Uri) -> remote.Place:
+    return remote.place_of(uri, _store(uri))
+
+
+def _writable(uri: Uri) -> None:
+    check_writable(uri, _store(uri))
 
 
 def read_bytes(uri: Uri) -> bytes:
     """The content of one object; raises FileNotFoundError when it is not there."""
     path = local_path(uri)
-    if path is not None:
-        return path.read_bytes()
-    with _fsspec().open(uri, "rb") as file:
-        return bytes(file.read())
+    if path is None:
+        return remote.read(_place(uri))
+    _store(uri)
+    return path.read_bytes()
 
 
 def write_bytes(uri: Uri, content: bytes) -> None:
     """Replaces one object atomically and durably: a reader sees the old content or the new, never a part."""
+    _writable(uri)
     path = local_path(uri)
     if path is None:
-        with _fsspec().open(uri, "wb") as file:  # an object store shows an object when its put is complete
-            file.write(content)
+        remote.write(_place(uri), content)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -112,25 +126,25 @@ def write_bytes(uri: Uri, content: bytes) -> None:
 def exists(uri: Uri) -> bool:
     """Whether one object is there (for an artifact ask ``manifest``)."""
     path = local_path(uri)
-    if path is not None:
-        return path.exists()
-    filesystem, where = _fsspec().url_to_fs(uri)
-    return bool(filesystem.exists(where))
+    if path is None:
+        return remote.exists(_place(uri))
+    _store(uri)
+    return path.exists()
 
 
 def remove(uri: Uri) -> None:
     """Removes one object; nothing happens when it is not there."""
+    _writable(uri)
     path = local_path(uri)
-    if path is not None:
+    if path is None:
+        remote.remove(_place(uri))
+    else:
         path.unlink(missing_ok=True)
-        return
-    filesystem, where = _fsspec().url_to_fs(uri)
-    with suppress(FileNotFoundError):
-        filesystem.rm_file(where)
 
 
 def manifest(uri: Uri) -> Manifest | None:
     """The manifest of a published artifact, or None when nothing has been published there."""
+    check_address(uri)
     try:
         return Manifest.model_validate_json(read_bytes(join(uri, MANIFEST)))
     except FileNotFoundError:
@@ -141,25 +155,13 @@ def manifest(uri: Uri) -> Manifest | None:
         ) from error
 
 
-def _entries(folder: Path) -> tuple[FileEntry, ...]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return tuple(
-        FileEntry(path=str(path.relative_to(folder)), size=path.stat().st_size, digest=file_digest(path))
-        for path in files
-    )
-
-
-def digest_of(files: tuple[FileEntry, ...]) -> Digest:
-    """The folder digest of some manifest entries."""
-    return folder_digest((entry.path, entry.size, entry.digest) for entry in files)
-
-
 @contextmanager
 def publish(uri: Uri, kind: str) -> Iterator[Draft]:
     """Publishes what the block writes, whole or not at all; an earlier version stays visible until then.
 
     Yields a draft with an empty local folder. When the block raises, nothing is published and the attempt is removed.
     """
+    _writable(uri)
     attempt = f"attempt-{uuid.uuid4().hex}"
     target = local_path(uri)
     folder = target / attempt if target else Path(tempfile.mkdtemp(prefix="perennial-"))
@@ -167,11 +169,9 @@ def publish(uri: Uri, kind: str) -> Iterator[Draft]:
     draft = Draft(folder)
     try:
         yield draft
-        files = _entries(folder)
+        files = entries_of(folder)
         if target is None:
-            filesystem, where = _fsspec().url_to_fs(join(uri, attempt))
-            for entry in files:
-                filesystem.pipe_file(f"{where}/{entry.path}", (folder / entry.path).read_bytes())
+            _upload(join(uri, attempt), folder, files)
         else:
             _sync(folder, files)
         draft.manifest = Manifest(kind=kind, attempt=attempt, files=files, digest=digest_of(files), facts=draft.facts)
@@ -181,6 +181,26 @@ def publish(uri: Uri, kind: str) -> Iterator[Draft]:
         raise
     if target is None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _upload(uri: Uri, folder: Path, files: tuple[FileEntry, ...]) -> None:
+    """Puts an attempt's files, and asks the store whether it has them; on any error removes what it can."""
+    place = _place(uri)
+    try:
+        for entry in files:
+            remote.upload(place, entry.path, folder / entry.path)
+        _check_upload(place, files)
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to tell
+            for entry in files:
+                remove(join(uri, entry.path))
+        raise
+
+
+def _check_upload(place: remote.Place, files: tuple[FileEntry, ...]) -> None:
+    there = remote.below(place) if files else {}
+    if lost := [entry.path for entry in files if there.get(entry.path) != entry.size]:
+        raise ArtifactCorrupt(f"{place.uri}: {lost} were put, but the store lists {there}; write it again")
 
 
 def _sync(folder: Path, files: tuple[FileEntry, ...]) -> None:
@@ -212,11 +232,14 @@ def read(uri: Uri, digest: Digest | None = None) -> Artifact:
         )
     if digest_of(found.files) != found.digest:
         raise ArtifactCorrupt(f"{uri}: the manifest's digest does not fit its own file list; build it again")
-    folder = _fetch(uri, found)
-    for entry in found.files:
-        path = folder / entry.path
-        if not path.is_file() or path.stat().st_size != entry.size or file_digest(path) != entry.digest:
-            raise ArtifactCorrupt(f"{uri}: file '{entry.path}' is missing or differs from the manifest; build it again")
+    source = Source(uri, found, _store(uri))
+    if source.cached:
+        return Artifact(uri, _cache().open(source), found)
+    folder = Path(str(local_path(uri))) / found.attempt
+    if damaged := source.damaged(folder):
+        raise ArtifactCorrupt(
+            f"{uri}: file '{damaged[0].path}' is missing or differs from the manifest; build it again"
+        )
     return Artifact(uri, folder, found)
 
 
@@ -225,30 +248,35 @@ def read_ref(ref: Ref) -> Artifact:
     return read(ref.uri, ref.digest)
 
 
-def _fetch(uri: Uri, found: Manifest) -> Path:
-    target = local_path(uri)
-    if target is not None:
-        return target / found.attempt
-    folder = Path(tempfile.gettempdir()) / "perennial-cache" / found.digest.removeprefix("sha256:")
-    filesystem, where = _fsspec().url_to_fs(join(uri, found.attempt))
-    for entry in found.files:
-        path = folder / entry.path
-        if not path.is_file() or file_digest(path) != entry.digest:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            try:
-                content = filesystem.cat_file(f"{where}/{entry.path}")
-            except FileNotFoundError:
-                continue  # the caller compares every file with the manifest, and says which one is missing
-            temporary.write_bytes(content)
-            temporary.replace(path)
-    return folder
+@functools.cache
+def _cache() -> Cache:
+    return Cache(settings().cache_folder, int(settings().cache_gb * GB))
+
+
+def prefetch(uris: Iterable[Uri]) -> tuple[Uri, ...]:
+    """Fetches artifacts side by side into the cache, where reads have left room; returns those that are there now.
+
+    What has not been published is passed over, as is what needs no fetching: the reader will say so.
+    """
+
+    def bring(uri: Uri) -> Source | None:
+        store = _store(uri)
+        found = manifest(uri) if local_path(uri) is None or isinstance(store, NfsStore) else None
+        source = Source(uri, found, store) if found else None
+        return source if source and source.cached and _cache().prefetch(source) else None
+
+    with ThreadPoolExecutor(PREFETCHES_AT_ONCE) as pool:
+        sources = [source for source in pool.map(bring, uris) if source is not None]
+    if sources:
+        _cache().release([source.digest for source in sources])
+    return tuple(source.uri for source in sources)
 
 
 def children(uri: Uri) -> tuple[str, ...]:
     """The names of the artifacts published directly below a URI, sorted; half-written ones are not listed."""
     path = local_path(uri)
-    if path is not None:
-        return tuple(sorted(found.parent.name for found in path.glob(f"*/{MANIFEST}")))
-    filesystem, where = _fsspec().url_to_fs(uri)
-    return tuple(sorted(found.split("/")[-2] for found in filesystem.glob(f"{where}/*/{MANIFEST}")))
+    if path is None:
+        parts = [found.split("/") for found in remote.below(_place(uri))]
+        return tuple(sorted(part[0] for part in parts if part[1:] == [MANIFEST]))
+    _store(uri)
+    return tuple(sorted(found.parent.name for found in path.glob(f"*/{MANIFEST}")))

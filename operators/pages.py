@@ -62,7 +62,7 @@ def settings_page(settings: type[BaseSettings]) -> str:
     return head + "\n".join(rows) + "\n"
 
 
-_DERIVED = {"store", "database", "mlflow", "online", "triton_repository"}
+_DERIVED = {"store", "cache", "database", "mlflow", "online", "triton_repository"}
 
 
 def pages() -> dict[Path, str]:

@@ -16,6 +16,10 @@ ROOT = Path(__file__).resolve().parents[1]
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="perennial-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+# What tests read through the cache stays out of the working folder.
+if "PERENNIAL_CACHE" not in os.environ:
+    os.environ["PERENNIAL_CACHE"] = tempfile.mkdtemp(prefix="perennial-cache-")
+    atexit.register(shutil.rmtree, os.environ["PERENNIAL_CACHE"], ignore_errors=True)
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 os.environ.setdefault("AIRFLOW__CORE__DAGS_FOLDER", str(ROOT / "dags"))
 
