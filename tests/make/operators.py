@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from artifacts.records import connect
-from artifacts.refs import Digest, file_uri, sha256
+from artifacts.refs import Digest, Uri, file_uri, sha256
 from operators.ledger import Ledger, migrate
 from operators.process import ProcessRunner
 from operators.steps import PlannedStep, Skip, StepCall, plan
@@ -30,18 +30,18 @@ class Lines:
         self.lines.append(event % args)
 
 
-def toy_call(folder: Path, does: str = "work", gate: str = "", **call: Any) -> StepCall:
-    """A call of the toy step that publishes below ``folder``."""
+def toy_call(folder: Path, does: str = "work", gate: str = "", output: Uri | None = None, **call: Any) -> StepCall:
+    """A call of the toy step that publishes below ``folder``, or at ``output``."""
 
     def spec(**_: Any) -> BaseModel | Skip | None:
-        return ToySpec(does=does, counter=str(folder / "runs"), gate=gate, output=file_uri(folder / "made"))
+        return ToySpec(does=does, counter=str(folder / "runs"), gate=gate, output=output or file_uri(folder / "made"))
 
     return StepCall(MODULE, "features", spec, ToyRef, **call)
 
 
-def toy_step(folder: Path, does: str = "work", gate: str = "", **call: Any) -> PlannedStep:
-    """The toy step, planned."""
-    found = plan(toy_call(folder, does, gate, **call), {}, file_uri(folder / "store"), CODE)
+def toy_step(folder: Path, does: str = "work", gate: str = "", store: Uri | None = None, **call: Any) -> PlannedStep:
+    """The toy step, planned in a store of the folder or in ``store``."""
+    found = plan(toy_call(folder, does, gate, **call), {}, store or file_uri(folder / "store"), CODE)
     if isinstance(found, Skip):
         raise TypeError(found.reason)
     return found

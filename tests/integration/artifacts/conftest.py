@@ -1,23 +1,13 @@
-"""One S3 server for all tests of this folder; each test works below a prefix of its own."""
+"""Tests that declare stores leave no trace of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from artifacts import store
-from artifacts.refs import Uri
 from artifacts.settings import settings
-from tests.make import s3
-from tests.make.stores import declare
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.Server]:
-    with s3.serve(tmp_path_factory.mktemp("weed")) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +15,3 @@ def settings_of_this_test() -> Iterator[None]:
     yield
     settings.cache_clear()
     store._cache.cache_clear()
-
-
-@pytest.fixture
-def root(server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Uri:
-    """An S3 URI to work below, in a declared store named 'lake'."""
-    declare(monkeypatch, tmp_path / "cache", server.store(), **server.env())
-    return f"s3://{s3.BUCKET}/{tmp_path.name}"

@@ -18,14 +18,14 @@ from tests.make import s3
 from tests.make.stores import put
 
 
-def objects(server: s3.Server, root: Uri) -> list[str]:
-    prefix = root.removeprefix(f"s3://{s3.BUCKET}/")
-    found = s3.client(server).list_objects_v2(Bucket=s3.BUCKET, Prefix=f"{prefix}/")
+def objects(s3_server: s3.Server, lake: Uri) -> list[str]:
+    prefix = lake.removeprefix(f"s3://{s3.BUCKET}/")
+    found = s3.client(s3_server).list_objects_v2(Bucket=s3.BUCKET, Prefix=f"{prefix}/")
     return [one["Key"].removeprefix(f"{prefix}/") for one in found.get("Contents", [])]
 
 
-def test_what_is_published_is_read_back_and_replaced(root: Uri) -> None:
-    uri = join(root, "a")
+def test_what_is_published_is_read_back_and_replaced(lake: Uri) -> None:
+    uri = join(lake, "a")
     with pytest.raises(ArtifactMissing, match="nothing has been published here"):
         store.read(uri)
     assert store.manifest(uri) is None
@@ -40,8 +40,8 @@ def test_what_is_published_is_read_back_and_replaced(root: Uri) -> None:
         store.read_ref(old)
 
 
-def test_single_objects(root: Uri) -> None:
-    uri = join(root, "one.json")
+def test_single_objects(lake: Uri) -> None:
+    uri = join(lake, "one.json")
     assert not store.exists(uri)
     with pytest.raises(FileNotFoundError, match=r"one\.json"):
         store.read_bytes(uri)
@@ -50,32 +50,32 @@ def test_single_objects(root: Uri) -> None:
     assert store.read_bytes(uri) == b""
     store.write_bytes(uri, b"new")
     assert store.read_bytes(uri) == b"new"
-    assert not store.exists(root)  # what is below a name does not make it an object
+    assert not store.exists(lake)  # what is below a name does not make it an object
     store.remove(uri)
     store.remove(uri)
     assert not store.exists(uri)
 
 
-def test_children_are_what_is_published_also_a_moment_ago_by_another_process(root: Uri) -> None:
-    assert store.children(join(root, "days")) == ()
-    put(join(root, "days", "2013-09-01"), rows="1")
-    assert store.children(join(root, "days")) == ("2013-09-01",)
-    store.write_bytes(join(root, "days", "2013-09-02", "attempt-1", "rows"), b"half")
-    store.write_bytes(join(root, "days", "2013-09-03", "below", "manifest.json"), b"{}")
-    code = f"from tests.make.stores import put; put('{join(root, 'days', '2013-09-04')}', rows='4')"
+def test_children_are_what_is_published_also_a_moment_ago_by_another_process(lake: Uri) -> None:
+    assert store.children(join(lake, "days")) == ()
+    put(join(lake, "days", "2013-09-01"), rows="1")
+    assert store.children(join(lake, "days")) == ("2013-09-01",)
+    store.write_bytes(join(lake, "days", "2013-09-02", "attempt-1", "rows"), b"half")
+    store.write_bytes(join(lake, "days", "2013-09-03", "below", "manifest.json"), b"{}")
+    code = f"from tests.make.stores import put; put('{join(lake, 'days', '2013-09-04')}', rows='4')"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": "."}, check=True)
-    assert store.children(join(root, "days")) == ("2013-09-01", "2013-09-04")
+    assert store.children(join(lake, "days")) == ("2013-09-01", "2013-09-04")
 
 
-def test_a_large_file_travels_in_parts(root: Uri, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_travels_in_parts(lake: Uri, monkeypatch: pytest.MonkeyPatch) -> None:
     content = os.urandom(1 << 20) * 25  # three parts and a rest
-    ref = put(join(root, "large"), weights=content)
+    ref = put(join(lake, "large"), weights=content)
     assert store.read_ref(ref).file("weights").read_bytes() == content
 
 
-def test_a_writer_that_fails_leaves_the_old_version_and_no_rest(server: s3.Server, root: Uri, monkeypatch) -> None:
-    old = put(join(root, "a"), rows="old")
-    before = objects(server, root)
+def test_a_writer_that_fails_leaves_the_old_version_and_no_rest(s3_server: s3.Server, lake: Uri, monkeypatch) -> None:
+    old = put(join(lake, "a"), rows="old")
+    before = objects(s3_server, lake)
     upload = remote.upload
 
     def broken(place: remote.Place, name: str, source: Path) -> None:
@@ -85,8 +85,8 @@ def test_a_writer_that_fails_leaves_the_old_version_and_no_rest(server: s3.Serve
 
     monkeypatch.setattr(remote, "upload", broken)
     with pytest.raises(StoreAway):
-        put(join(root, "a"), one="1", two="2")
-    assert objects(server, root) == before
+        put(join(lake, "a"), one="1", two="2")
+    assert objects(s3_server, lake) == before
     assert store.read_ref(old).file("rows").read_text() == "old"
 
 
@@ -113,8 +113,8 @@ with store.publish(uri, "toy") as draft:
 """
 
 
-def test_a_writer_that_is_killed_leaves_the_old_version_or_the_new_one(root: Uri) -> None:
-    uri, ends = join(root, "a"), []
+def test_a_writer_that_is_killed_leaves_the_old_version_or_the_new_one(lake: Uri) -> None:
+    uri, ends = join(lake, "a"), []
     put(uri, one="old", two="old")
     for at in range(1, 8):
         words = [sys.executable, "-c", KILLED, uri, str(at)]
@@ -136,8 +136,8 @@ for _ in range(15):
 """
 
 
-def test_readers_see_whole_versions_while_writers_replace_them(root: Uri) -> None:
-    uri = join(root, "a")
+def test_readers_see_whole_versions_while_writers_replace_them(lake: Uri) -> None:
+    uri = join(lake, "a")
     put(uri, one="0", two="0")
     env = {**os.environ, "PYTHONPATH": "."}
     readers = [
@@ -153,8 +153,8 @@ def test_readers_see_whole_versions_while_writers_replace_them(root: Uri) -> Non
         assert one.returncode == 0
 
 
-def test_an_object_that_was_altered_or_lost_is_named(root: Uri) -> None:
-    ref = put(join(root, "a"), rows="1", more="2")
+def test_an_object_that_was_altered_or_lost_is_named(lake: Uri) -> None:
+    ref = put(join(lake, "a"), rows="1", more="2")
     found = store.manifest(ref.uri)
     assert found is not None
     rows = join(ref.uri, found.attempt, "rows")

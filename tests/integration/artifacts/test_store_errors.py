@@ -57,8 +57,8 @@ def refused(kind: type[Exception], ask: Callable[[], Any], *says: str) -> None:
     assert not [secret for secret in SECRETS if secret in shown]
 
 
-def test_a_missing_bucket(server: s3.Server, root: Uri, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    declare(monkeypatch, tmp_path / "cache", server.store(bucket="nowhere"), **server.env())
+def test_a_missing_bucket(s3_server: s3.Server, lake: Uri, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    declare(monkeypatch, tmp_path / "cache", s3_server.store(bucket="nowhere"), **s3_server.env())
     for ask in ASKS:
         refused(
             BucketMissing,
@@ -66,7 +66,7 @@ def test_a_missing_bucket(server: s3.Server, root: Uri, monkeypatch: pytest.Monk
             *(
                 "store 'lake'",
                 "bucket 'nowhere' does not exist",
-                server.endpoint,
+                s3_server.endpoint,
                 "create it, or correct",
                 "s3://nowhere/a",
             ),
@@ -82,60 +82,65 @@ def test_a_missing_bucket(server: s3.Server, root: Uri, monkeypatch: pytest.Monk
     ],
 )
 def test_wrong_credentials(
-    server: s3.Server, root: Uri, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, env: dict[str, str], says: tuple[str]
+    s3_server: s3.Server,
+    lake: Uri,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    env: dict[str, str],
+    says: tuple[str],
 ) -> None:
-    declare(monkeypatch, tmp_path / "cache", server.store(), **{**server.env(), **env})
+    declare(monkeypatch, tmp_path / "cache", s3_server.store(), **{**s3_server.env(), **env})
     for ask in ASKS:
-        refused(CredentialsRefused, lambda ask=ask: ask(root), "store 'lake'", *says)
+        refused(CredentialsRefused, lambda ask=ask: ask(lake), "store 'lake'", *says)
 
 
-def test_credentials_that_may_only_read(server: s3.Server, root: Uri, monkeypatch: Any, tmp_path: Path) -> None:
-    put(join(root, "a"), rows="1")
-    declare(monkeypatch, tmp_path / "cache", server.store(), LAKE_KEY=s3.READER_KEY, LAKE_SECRET=s3.READER_SECRET)
-    assert store.read(join(root, "a")).file("rows").read_text() == "1"
-    refused(CredentialsRefused, lambda: put(join(root, "a"), rows="2"), "access is denied", "what they may do")
-    refused(CredentialsRefused, lambda: store.remove(join(root, "a", "manifest.json")), "access is denied")
+def test_credentials_that_may_only_read(s3_server: s3.Server, lake: Uri, monkeypatch: Any, tmp_path: Path) -> None:
+    put(join(lake, "a"), rows="1")
+    declare(monkeypatch, tmp_path / "cache", s3_server.store(), LAKE_KEY=s3.READER_KEY, LAKE_SECRET=s3.READER_SECRET)
+    assert store.read(join(lake, "a")).file("rows").read_text() == "1"
+    refused(CredentialsRefused, lambda: put(join(lake, "a"), rows="2"), "access is denied", "what they may do")
+    refused(CredentialsRefused, lambda: store.remove(join(lake, "a", "manifest.json")), "access is denied")
 
 
-def test_no_credentials_at_all(server: s3.Server, root: Uri, monkeypatch: Any, tmp_path: Path) -> None:
+def test_no_credentials_at_all(s3_server: s3.Server, lake: Uri, monkeypatch: Any, tmp_path: Path) -> None:
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "absent"))
     declare(
         monkeypatch,
         tmp_path / "cache",
-        server.store(access_key=None, secret_key=None),
+        s3_server.store(access_key=None, secret_key=None),
         AWS_EC2_METADATA_DISABLED="true",
     )
-    refused(CredentialsRefused, lambda: store.read(root), "store 'lake'", "wrong or absent", "environment gives")
-    declare(monkeypatch, tmp_path / "cache", AWS_ENDPOINT_URL=server.endpoint)
-    refused(CredentialsRefused, lambda: store.read(root), "s3://perennial (no declared store)", "PERENNIAL_STORES")
+    refused(CredentialsRefused, lambda: store.read(lake), "store 'lake'", "wrong or absent", "environment gives")
+    declare(monkeypatch, tmp_path / "cache", AWS_ENDPOINT_URL=s3_server.endpoint)
+    refused(CredentialsRefused, lambda: store.read(lake), "s3://perennial (no declared store)", "PERENNIAL_STORES")
 
 
 def test_the_environments_own_credentials_open_what_is_not_declared(
-    server: s3.Server, root: Uri, monkeypatch: Any, tmp_path: Path
+    s3_server: s3.Server, lake: Uri, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    ref = put(join(root, "a"), rows="1")
+    ref = put(join(lake, "a"), rows="1")
     s3fs.S3FileSystem.clear_instance_cache()  # a process reads its environment's own credentials once
     keys = {"AWS_ACCESS_KEY_ID": s3.KEY, "AWS_SECRET_ACCESS_KEY": s3.SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
-    declare(monkeypatch, tmp_path / "cache", AWS_ENDPOINT_URL=server.endpoint, **keys)
+    declare(monkeypatch, tmp_path / "cache", AWS_ENDPOINT_URL=s3_server.endpoint, **keys)
     assert store.read_ref(ref).file("rows").read_text() == "1"
 
 
-def test_a_server_that_is_not_there(server: s3.Server, root: Uri, monkeypatch: Any, tmp_path: Path) -> None:
+def test_a_server_that_is_not_there(s3_server: s3.Server, lake: Uri, monkeypatch: Any, tmp_path: Path) -> None:
     (port,) = s3.free_ports(1)
     endpoint = f"http://127.0.0.1:{port}"
-    declare(monkeypatch, tmp_path / "cache", server.store(endpoint=endpoint), **server.env())
-    refused(StoreAway, lambda: store.read(root), "store 'lake'", endpoint, "does not answer", "is it up")
-    refused(StoreAway, lambda: put(root, rows="1"), "store 'lake'", endpoint, "does not answer")
+    declare(monkeypatch, tmp_path / "cache", s3_server.store(endpoint=endpoint), **s3_server.env())
+    refused(StoreAway, lambda: store.read(lake), "store 'lake'", endpoint, "does not answer", "is it up")
+    refused(StoreAway, lambda: put(lake, rows="1"), "store 'lake'", endpoint, "does not answer")
 
 
-def test_a_clock_that_is_wrong(root: Uri, monkeypatch: Any) -> None:
+def test_a_clock_that_is_wrong(lake: Uri, monkeypatch: Any) -> None:
     import botocore.auth
 
-    put(join(root, "a"), rows="1")
+    put(join(lake, "a"), rows="1")
     now = botocore.auth.get_current_datetime
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda *a, **k: now(*a, **k) - dt.timedelta(hours=2))
-    refused(ClockSkewed, lambda: store.read(join(root, "a")), "store 'lake'", "clock", "NTP")
+    refused(ClockSkewed, lambda: store.read(join(lake, "a")), "store 'lake'", "clock", "NTP")
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -182,16 +187,16 @@ def s3_error(code: str) -> bytes:
     ],
 )
 def test_what_s3_says(
-    answers: Any, server: s3.Server, monkeypatch: Any, tmp_path: Path, status: int, code: str, kind: type, says: str
+    answers: Any, s3_server: s3.Server, monkeypatch: Any, tmp_path: Path, status: int, code: str, kind: type, says: str
 ) -> None:
     """Codes that a healthy server does not give, from one that gives nothing else."""
     monkeypatch.setattr("artifacts.remote.ATTEMPTS", 1)
     answers.answer = status, s3_error(code)
-    declared = server.store(
+    declared = s3_server.store(
         endpoint=f"http://127.0.0.1:{answers.server_port}", session_token={"file": str(tmp_path / "token")}
     )
     (tmp_path / "token").write_text("the-token\n")
-    declare(monkeypatch, tmp_path / "cache", declared, **server.env())
+    declare(monkeypatch, tmp_path / "cache", declared, **s3_server.env())
     refused(kind, lambda: store.read("s3://perennial/a"), "store 'lake'", says)
 
 
@@ -224,21 +229,21 @@ def test_a_web_server_that_is_not_there_or_has_nothing(answers: Any, monkeypatch
     refused(StoreRefused, lambda: store.children(f"{url}/days"), "cannot be listed over HTTP")
 
 
-def test_a_store_that_is_read_only(server: s3.Server, root: Uri, monkeypatch: Any, tmp_path: Path) -> None:
-    ref = put(join(root, "a"), rows="1")
+def test_a_store_that_is_read_only(s3_server: s3.Server, lake: Uri, monkeypatch: Any, tmp_path: Path) -> None:
+    ref = put(join(lake, "a"), rows="1")
     folder = tmp_path / "files"
     put(folder.as_uri(), rows="1")
     declare(
         monkeypatch,
         tmp_path / "cache",
-        server.store(read_only=True),
+        s3_server.store(read_only=True),
         {"type": "file", "name": "golden", "path": str(folder), "read_only": True},
         {"type": "http", "name": "models", "url": "http://127.0.0.1:9/models"},
-        **server.env(),
+        **s3_server.env(),
     )
     assert store.read_ref(ref).file("rows").read_text() == "1"
     assert store.read(folder.as_uri()).file("rows").read_text() == "1"
-    for name, uri in (("lake", root), ("golden", folder.as_uri()), ("models", "http://127.0.0.1:9/models/a")):
+    for name, uri in (("lake", lake), ("golden", folder.as_uri()), ("models", "http://127.0.0.1:9/models/a")):
         for write in (
             lambda uri=uri: put(join(uri, "b"), rows="1"),
             lambda uri=uri: store.write_bytes(join(uri, "b"), b""),
