@@ -12,11 +12,17 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from artifacts.secret import has_password, without_password
+
 CHUNK_BYTES = 1 << 20
 
 
 def _absolute_uri(value: str) -> str:
     parts = urlsplit(value)
+    if has_password(value):
+        raise ValueError(
+            f"'{without_password(value)}' held a password; declare the store, with references to its secret"
+        )
     if not parts.scheme or (not parts.netloc and not parts.path.startswith("/")):
         raise ValueError(f"'{value}' is no absolute URI; write file:///path, s3://bucket/key or another fsspec scheme")
     if value.endswith("/"):

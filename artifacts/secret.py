@@ -58,7 +58,7 @@ def has_password(url: str) -> bool:
     """Whether a URL holds a password, before the host or in its query."""
     try:
         parts = urlsplit(url)
-    except ValueError:
+    except ValueError:  # no URL at all
         return False
     return parts.password is not None or any(name.lower() in SECRET_WORDS for name, _ in parse_qsl(parts.query))
 
@@ -77,6 +77,14 @@ def without_password(url: str) -> str:
 def with_password(url: str, own: str) -> str:
     """``own``, the URL from this process's settings, when it is ``url`` with its password; else ``url``."""
     return own if without_password(own) == url else url
+
+
+def passwords_in(value: object, place: str = "") -> list[str]:
+    """Where a JSON value holds a URL with a password: the paths of the fields, never what stands there."""
+    if isinstance(value, str):
+        return [place] if has_password(value) else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, item in items for found in passwords_in(item, f"{place}.{key}".lstrip("."))]
 
 
 def _open_url(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,6 +52,12 @@ class Settings(BaseSettings):
         }.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
+
+    @property
+    def stores_json(self) -> str:
+        """The declared stores as ``PERENNIAL_STORES`` holds them, for another process; empty when there are none."""
+        stores = [store.model_dump(mode="json", exclude_defaults=True) for store in self.stores]
+        return json.dumps(stores, separators=(",", ":")) if stores else ""
 
     @property
     def cache_folder(self) -> Path:

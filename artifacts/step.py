@@ -147,7 +147,7 @@ def step(work: Callable[[SpecT], BaseModel | None], spec_type: type[SpecT], argv
     except FileNotFoundError:
         return _fail(result_uri, Failure(kind="bad_spec", reason=f"{spec_uri}: there is no such spec"), EXIT_BAD_SPEC)
     except (StoreRefused, ConnectionError, TimeoutError) as error:
-        return _fail(result_uri, *_failure(error))
+        return _fail(result_uri, *failure_for(error))
     _progress_uri, _progress_started = progress_uri(result_uri), time.monotonic()
     _progress_written = -math.inf  # what a step before this one in the same process wrote does not count
     try:
@@ -155,13 +155,13 @@ def step(work: Callable[[SpecT], BaseModel | None], spec_type: type[SpecT], argv
         if result is not None:
             write_bytes(result_uri, result.model_dump_json(indent=1).encode())
     except Exception as error:  # noqa: BLE001  the door reports whatever a step raises
-        return _fail(result_uri, *_failure(error))
+        return _fail(result_uri, *failure_for(error))
     finally:
         _progress_uri = None
     return 0
 
 
-def _failure(error: Exception) -> tuple[Failure, int]:
+def failure_for(error: Exception) -> tuple[Failure, int]:
     """What an error amounts to, and the exit code that says so."""
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, DataFault | ArtifactCorrupt | ArtifactMissing):

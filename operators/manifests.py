@@ -11,12 +11,13 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from artifacts.refs import Digest, short
+from artifacts.secret import has_password
 
 CONTAINER = "base"  # the name that KubernetesPodOperator looks for
 SECRET = "perennial-steps"  # noqa: S105  the name of a Kubernetes Secret, not its content
+CACHE_VOLUME, CACHE_FOLDER = "perennial-cache", "/perennial-cache"
 LABEL_LENGTH = 63
 NAME_LENGTH = 63
 DEADLINE_SECONDS = 86_400  # decisions.md 4.9: a job's deadline is 24 h at most
@@ -25,7 +26,7 @@ DEFAULT_RESOURCES: Mapping[str, Any] = {
     "requests": {"cpu": "1", "memory": "2Gi"},
     "limits": {"memory": "4Gi"},
 }
-STEP_SETTINGS = ("PERENNIAL_STORE", "PERENNIAL_MLFLOW", "PERENNIAL_ONLINE")
+STEP_SETTINGS = ("PERENNIAL_STORE", "PERENNIAL_STORES", "PERENNIAL_MLFLOW", "PERENNIAL_ONLINE")
 NAMED_LISTS = frozenset({"containers", "initContainers", "env", "volumes", "volumeMounts", "imagePullSecrets", "ports"})
 
 
@@ -60,11 +61,14 @@ def labels(image: str, key: Digest, words: Mapping[str, str]) -> dict[str, str]:
 
 
 def step_environment(settings: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The settings that a step reads, as a container's ``env``; a value with a password becomes a reference to the Secret."""
+    """The settings that a step reads, as a container's ``env``; a value with a password becomes a reference to the Secret.
+
+    The secrets that declared stores refer to by ``env`` come from the same Secret, under the same names.
+    """
     entries: list[dict[str, Any]] = []
     for name in STEP_SETTINGS:
         value = settings.get(name, "")
-        if urlsplit(value).password is not None:
+        if has_password(value):
             entries.append({"name": name, "valueFrom": {"secretKeyRef": {"name": SECRET, "key": name}}})
         elif value:
             entries.append({"name": name, "value": value})
@@ -125,12 +129,15 @@ def _defaults() -> dict[str, Any]:
             "containers": [
                 {
                     "name": CONTAINER,
+                    "env": [{"name": "PERENNIAL_CACHE", "value": CACHE_FOLDER}],
+                    "volumeMounts": [{"name": CACHE_VOLUME, "mountPath": CACHE_FOLDER}],
                     "envFrom": [{"secretRef": {"name": SECRET, "optional": True}}],
                     "resources": copy.deepcopy(dict(DEFAULT_RESOURCES)),
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                 }
             ],
+            "volumes": [{"name": CACHE_VOLUME, "emptyDir": {}}],  # a site puts one that outlives the pod in its place
         }
     }
 
@@ -143,7 +150,8 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             result[field] = merged(before, value)
         elif isinstance(before, list) and isinstance(value, list):
-            result[field] = _by_name(before, value) if field in NAMED_LISTS else [*before, *value]
+            named = {"volumes": _whole_by_name}.get(field, _by_name)
+            result[field] = named(before, value) if field in NAMED_LISTS else [*before, *value]
         else:
             result[field] = value
     return result
@@ -156,6 +164,11 @@ def _by_name(under: Sequence[Mapping[str, Any]], over: Sequence[Mapping[str, Any
         whole = {"value", "valueFrom"} & entry.keys()
         result[entry["name"]] = dict(entry) if whole else merged(result.get(entry["name"], {}), entry)
     return list(result.values())
+
+
+def _whole_by_name(under: Sequence[Mapping[str, Any]], over: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Volumes are replaced whole: what kind a volume is of is a field of its own, and kinds exclude each other."""
+    return list({entry["name"]: dict(entry) for entry in (*under, *over)}.values())
 
 
 def death(pod_object: Mapping[str, Any]) -> tuple[int, str]:

@@ -83,7 +83,12 @@ class PayloadPodOperator(KubernetesPodOperator):
         place = platform()
         job = step.job
         python = ("python", "-m", step.module, step.spec_uri, step.result_uri)
-        settings = {"PERENNIAL_STORE": place.store, "PERENNIAL_MLFLOW": place.mlflow, "PERENNIAL_ONLINE": place.online}
+        settings = {
+            "PERENNIAL_STORE": place.store,
+            "PERENNIAL_STORES": place.stores_json,
+            "PERENNIAL_MLFLOW": place.mlflow,
+            "PERENNIAL_ONLINE": place.online,
+        }
         threads = [{"name": name, "value": value} for name, value in torch_job.environment(job).items()] if job else []
         template = yaml.safe_load((ROOT / place.pod_template).read_text()) if place.pod_template else None
         self.name = manifests.pod_name(step.module, step.key, self._attempt)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from artifacts.refs import Digest, Ref, Uri, code_digest, join, key_digest, local_path, short
+from artifacts.secret import passwords_in
 from artifacts.settings import ROOT
 from artifacts.step import step_key
 from artifacts.store import ArtifactCorrupt, ArtifactMissing, manifest, read, read_bytes, write_bytes
@@ -107,10 +108,17 @@ def layer_digest(image: Image) -> Digest:
 
 
 def plan(call: StepCall, inputs: Mapping[str, Any], store: Uri, code: Digest | None = None) -> PlannedStep | Skip:
-    """Turns a call and its resolved inputs into a planned step; raises pydantic's ValidationError for a bad spec."""
+    """Turns a call and its resolved inputs into a planned step; raises pydantic's ValidationError for a bad spec.
+
+    Raises ValueError for a spec with a password in it: it would lie in the store, in logs and in the UI.
+    """
     spec = call.spec(**inputs)
     if spec is None or isinstance(spec, Skip):
         return spec or Skip(f"{call.module}: nothing to do for {dict(inputs)}")
+    if found := passwords_in(spec.model_dump(mode="json")):
+        raise ValueError(
+            f"{call.module}: {', '.join(found)}: a URL with a password, and a spec is read by many; leave it out"
+        )
     key = step_key(call.module, spec, code or layer_digest(call.image))
     if call.salt is not None and (salt := call.salt(**inputs)):
         key = key_digest({"key": key, "salt": salt})

@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, BaseModel, Field, JsonValue, model_validator
 
 from artifacts.clock import Calendar
 from artifacts.refs import Digest, Ref, Uri
+from artifacts.secret import OpenUrl
 from training.contract import EvaluationRef, FitRef, OnnxRef, Signature, Verdict
 
 
@@ -282,7 +283,7 @@ class CompactRef(BaseModel, frozen=True, extra="forbid"):
 class Announcement(BaseModel, frozen=True, extra="forbid"):
     """Where the event of a closed partition is posted, and as whom."""
 
-    airflow: str = Field(description="Base URL of Airflow's API server.")
+    airflow: OpenUrl = Field(description="Base URL of Airflow's API server.")
     username: str
     password_file: Path = Field(description="Airflow's JSON file of passwords: {username: password}.")
     asset: str = Field(description="Name of the asset, such as predictions/<model>.")
@@ -294,7 +295,7 @@ class ReplaySpec(BaseModel, frozen=True, extra="forbid"):
     model: str
     serving: Serving
     calendar: Calendar
-    gateway: str = Field(description="Base URL of the gateway.")
+    gateway: OpenUrl = Field(description="Base URL of the gateway.")
     token_file: Path
     lake: Uri
     views: Uri

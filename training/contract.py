@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from artifacts.refs import Digest, Ref, Uri
+from artifacts.secret import OpenUrl
 from feature_repo.contract import DatasetRef, ValidationRef
 
 DAY = dt.timedelta(days=1)
@@ -311,7 +312,7 @@ class RegisterSpec(BaseModel, frozen=True, extra="forbid"):
     """Writes the MLflow run and one registered version per training key; a second call finds the first one's version."""
 
     model: str
-    tracking_uri: str
+    tracking_uri: OpenUrl
     partition: dt.date
     trigger: str
     candidate: FitRef
@@ -338,7 +339,7 @@ class AliasSpec(BaseModel, frozen=True, extra="forbid"):
     """Projects the routing record onto MLflow's aliases; None deletes an alias."""
 
     model: str
-    tracking_uri: str
+    tracking_uri: OpenUrl
     champion: int | None
     previous: int | None
     package_digest: Digest = Field(description="Digest that the champion version's tag must carry.")

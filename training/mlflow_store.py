@@ -23,6 +23,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import ErrorCode
 
 from artifacts.refs import Digest, file_uri
+from artifacts.secret import with_password, without_password
 from artifacts.settings import settings
 from artifacts.step import TryAgain
 
@@ -81,10 +82,11 @@ class Registry:
     """MLflow's tracking and registry behind one URI."""
 
     def __init__(self, tracking_uri: str) -> None:
+        tracking_uri = with_password(tracking_uri, settings().mlflow)  # a spec holds none
         path = Path(tracking_uri.removeprefix(SQLITE))
         if tracking_uri.startswith(SQLITE) and not path.is_file():  # MLflow itself would try for 100 s
             raise NotPrepared(f"{tracking_uri}: there is no store at {path}; run `make setup`, which makes it")
-        self._uri = tracking_uri
+        self._uri, self._shown = tracking_uri, without_password(tracking_uri)
         self._client = MlflowClient(tracking_uri, tracking_uri)
 
     def _retried(self, call: Callable[[], T]) -> T:
@@ -96,7 +98,7 @@ class Registry:
                 if isinstance(error, MlflowException) and not _passing(error):
                     raise
                 if attempt == ATTEMPTS - 1:
-                    raise TryAgain(f"MLflow at {self._uri}: {error}; is the store there and not locked?") from error
+                    raise TryAgain(f"MLflow at {self._shown}: {error}; is the store there and not locked?") from error
                 time.sleep(FIRST_PAUSE_SECONDS * 2**attempt * (1 + random.random()))  # noqa: S311  jitter
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -177,7 +179,7 @@ class Registry:
         )
         counts = self.by_training_key(model, tags[TRAINING_KEY])
         if counts is None:
-            raise TryAgain(f"MLflow at {self._uri}: version {made.version} of '{model}' was written and is not found")
+            raise TryAgain(f"MLflow at {self._shown}: version {made.version} of '{model}' was written and is not found")
         if counts.number != int(made.version):
             self.tag_version(model, int(made.version), DUPLICATE, str(counts.number))
         return counts

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from artifacts.clock import DataClock
 from artifacts.refs import Ref, file_uri, join, key_digest, short
+from artifacts.secret import without_password
 from artifacts.store import write_bytes
 from monitoring.contract import SkewRef, SkewSpec
 from operators import live
@@ -305,7 +306,7 @@ class Loop:
         candidate = source.evaluation_fit_ref().model_copy(update={"training_key": key})
         spec = RegisterSpec(
             model=MODEL,
-            tracking_uri=platform().mlflow,
+            tracking_uri=without_password(platform().mlflow),
             partition=packed.partition,
             trigger="manual",
             candidate=candidate,

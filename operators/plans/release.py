@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from artifacts.refs import Uri
+from artifacts.secret import without_password
 from operators.pipelines import Pipeline
 from operators.versions import Version
 from serving.contract import (
@@ -83,7 +84,7 @@ def aliases(routing: Routing, tracking_uri: str) -> AliasSpec:
         raise LookupError(f"'{routing.model}' has no champion; there is nothing to project")
     return AliasSpec(
         model=routing.model,
-        tracking_uri=tracking_uri,
+        tracking_uri=without_password(tracking_uri),
         champion=routing.champion.version,
         previous=routing.previous.version if routing.previous else None,
         package_digest=routing.champion.package.digest,

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from artifacts.refs import Digest, Ref, Uri, join, short
+from artifacts.secret import without_password
 from artifacts.store import Manifest, manifest
 from feature_repo.contract import DatasetRef, TrainingSetSpec, ValidateSpec, ValidationRef
 from feature_repo.snapshot import training_snapshots
@@ -194,7 +195,7 @@ def register(
     """One MLflow version per training key."""
     return RegisterSpec(
         model=ask.model,
-        tracking_uri=tracking_uri,
+        tracking_uri=without_password(tracking_uri),
         partition=ask.partition,
         trigger=ask.trigger,
         candidate=candidate,

@@ -2,13 +2,15 @@
 
 import re
 
-from artifacts.settings import ROOT
+from artifacts import content, faults
+from artifacts.settings import ROOT, Settings
+from artifacts.step import failure_for
 from operators.pages import pages
 
 
 def test_generated_pages_are_fresh():
-    for path, content in pages().items():
-        assert path.read_text() == content, f"{path.name} is stale; run `make docs`"
+    for path, text in pages().items():
+        assert path.read_text() == text, f"{path.name} is stale; run `make docs`"
 
 
 def test_commands_in_documents_exist_in_the_makefile():
@@ -50,3 +52,19 @@ def test_each_benchmark_is_listed_with_its_last_run():
     for path in (ROOT / "benchmarks").glob("*.py"):
         if path.stem not in ("__init__", "report"):
             assert f"`{path.stem}`" in page, f"docs/benchmarks.md does not list {path.stem}"
+
+
+def test_the_stores_page_declares_stores_that_parse_and_names_every_error():
+    page = (ROOT / "docs" / "stores.md").read_text()
+    examples = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    stores = [store for example in examples for store in Settings(stores=example).stores]
+    assert [store.type for store in stores] == ["s3", "nfs", "file", "http"]
+    named = dict(re.findall(r"^\| `([A-Za-z]+)` \| .* \| (\d+) \|", page, re.MULTILINE))
+    errors = {
+        name: kind
+        for name, kind in {**vars(faults), **vars(content)}.items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    }
+    assert set(named) == set(errors)
+    for name, kind in errors.items():
+        assert int(named[name]) == failure_for(kind("why"))[1], name

@@ -27,6 +27,7 @@ WORDS = {
 }
 SETTINGS = {
     "PERENNIAL_STORE": "s3://perennial/store",
+    "PERENNIAL_STORES": '[{"type":"s3","name":"lake","bucket":"perennial","access_key":{"env":"LAKE_KEY"},"secret_key":{"env":"LAKE_SECRET"}}]',
     "PERENNIAL_MLFLOW": "postgresql://mlflow:password@db/mlflow",
     "PERENNIAL_ONLINE": "",
 }
@@ -97,9 +98,18 @@ def test_the_site_is_under_ours_and_over_the_defaults() -> None:
 
 def test_no_secret_is_in_a_manifest() -> None:
     assert "password" not in yaml.safe_dump(distributed())
-    (store, mlflow) = manifests.step_environment(SETTINGS)
+    (store, _, mlflow) = manifests.step_environment(SETTINGS)
     assert store["value"] == "s3://perennial/store"
     assert mlflow["valueFrom"] == {"secretKeyRef": {"name": manifests.SECRET, "key": "PERENNIAL_MLFLOW"}}
+
+
+def test_a_site_puts_its_own_volume_in_the_place_of_the_cache() -> None:
+    path = {"name": manifests.CACHE_VOLUME, "hostPath": {"path": "/var/cache/perennial"}}
+    spec = rendered(template={"spec": {"volumes": [path]}})["spec"]
+    assert spec["volumes"] == [path]  # a volume of two kinds would be refused
+    assert spec["containers"][0]["volumeMounts"] == [
+        {"name": manifests.CACHE_VOLUME, "mountPath": manifests.CACHE_FOLDER}
+    ]
 
 
 def test_an_image_without_a_digest_is_refused() -> None:

@@ -57,6 +57,13 @@ def test_an_output_that_is_no_uri_is_refused() -> None:
         planned(call(output=lambda *_: "somewhere"))
 
 
+def test_a_spec_with_a_password_in_it_is_refused() -> None:
+    """Whatever the field's type: the spec would lie in the store, and be shown in the UI."""
+    with pytest.raises(ValueError, match=r"training\.train: day: a URL with a password") as caught:
+        planned(call(), day="redis://:pa55@host:6379/0")
+    assert "pa55" not in str(caught.value)
+
+
 def test_a_salt_makes_another_key_and_none_makes_no_difference() -> None:
     assert planned(call(salt=lambda **_: None)).key == planned(call()).key
     assert planned(call(salt=lambda **_: "decision 7")).key != planned(call()).key
