@@ -40,12 +40,14 @@ __all__ = [
     "digest_of",
     "exists",
     "manifest",
+    "objects",
     "prefetch",
     "publish",
     "read",
     "read_bytes",
     "read_ref",
     "remove",
+    "remove_all",
     "write_bytes",
 ]
 
@@ -140,6 +142,26 @@ def remove(uri: Uri) -> None:
         remote.remove(_place(uri))
     else:
         path.unlink(missing_ok=True)
+
+
+def objects(uri: Uri) -> tuple[str, ...]:
+    """The paths of all objects below a URI, sorted; none below is no error."""
+    path = local_path(uri)
+    if path is None:
+        return tuple(sorted(remote.below(_place(uri))))
+    _store(uri)
+    return tuple(sorted(str(found.relative_to(path)) for found in path.rglob("*") if found.is_file()))
+
+
+def remove_all(uri: Uri) -> None:
+    """Removes every object below a URI; nothing happens when there is none. Not atomic: others may see a part gone."""
+    _writable(uri)
+    path = local_path(uri)
+    if path is not None:
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    for name in objects(uri):
+        remove(join(uri, name))
 
 
 def manifest(uri: Uri) -> Manifest | None:
@@ -276,7 +298,7 @@ def children(uri: Uri) -> tuple[str, ...]:
     """The names of the artifacts published directly below a URI, sorted; half-written ones are not listed."""
     path = local_path(uri)
     if path is None:
-        parts = [found.split("/") for found in remote.below(_place(uri))]
+        parts = [found.split("/") for found in objects(uri)]
         return tuple(sorted(part[0] for part in parts if part[1:] == [MANIFEST]))
-    _store(uri)
+    _store(uri)  # an artifact on a disk may hold many files; only its manifest is looked for
     return tuple(sorted(found.parent.name for found in path.glob(f"*/{MANIFEST}")))

@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import tritonclient.grpc as triton_grpc
 from tritonclient.utils import InferenceServerException
 
 from artifacts.refs import Digest, Ref, join, local_path
 from artifacts.step import DataFault, TryAgain, progress
-from artifacts.store import Artifact, read_ref
+from artifacts.store import Artifact, read_ref, remove_all, write_bytes
 from serving import gate
 from serving.contract import StageRef, StageSpec, TritonServer, UnstageRef, UnstageSpec
 from serving.package import describe, golden_tensors, read_golden, require_digest
@@ -274,12 +273,11 @@ def _write(folder: Path, model: Path, config: str) -> None:
 
 def _put_remote(spec: StageSpec, model: Path, config: str) -> None:
     """An object store has no rename; the server is in explicit mode, so it looks only when it is told to load."""
-    filesystem, where = fsspec.url_to_fs(join(spec.triton.repository, spec.name))
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder) / spec.name, model, config)
         for path in sorted(Path(folder, spec.name).rglob("*"), reverse=True):
             if path.is_file():
-                filesystem.pipe_file(f"{where}/{path.relative_to(Path(folder, spec.name))}", path.read_bytes())
+                write_bytes(join(spec.triton.repository, str(path.relative_to(folder))), path.read_bytes())
 
 
 def remove_folder(triton: TritonServer, name: str) -> None:
@@ -288,6 +286,4 @@ def remove_folder(triton: TritonServer, name: str) -> None:
     if root is not None:
         shutil.rmtree(root / name, ignore_errors=True)
         return
-    filesystem, where = fsspec.url_to_fs(join(triton.repository, name))
-    if filesystem.exists(where):
-        filesystem.rm(where, recursive=True)
+    remove_all(join(triton.repository, name))

@@ -7,11 +7,10 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import torch
 
 from artifacts.refs import Digest, Uri, join, sha256
-from artifacts.store import read_bytes, write_bytes
+from artifacts.store import objects, read_bytes, remove, remove_all, write_bytes
 
 KEPT = 3
 SUFFIX = ".pt"
@@ -39,7 +38,7 @@ def save(where: Uri, key: Digest, step: int, state: dict[str, Any]) -> None:
     content = buffer.getvalue()
     write_bytes(join(where, f"{step:012d}-{sha256(content).removeprefix('sha256:')}{SUFFIX}"), content)
     for name in _names(where)[:-KEPT]:
-        _remove(where, name)
+        remove(join(where, name))
 
 
 def newest(where: Uri, key: Digest) -> Checkpoint | None:
@@ -70,16 +69,8 @@ def _load(content: bytes) -> dict[str, Any]:
 
 def clear(where: Uri) -> None:
     """Removes every checkpoint, and what a killed writer left; the artifact has been published."""
-    filesystem, path = fsspec.url_to_fs(where)
-    if filesystem.exists(path):
-        filesystem.rm(path, recursive=True)
+    remove_all(where)
 
 
 def _names(where: Uri) -> list[str]:
-    filesystem, path = fsspec.url_to_fs(where)
-    return sorted(found.rpartition("/")[2] for found in filesystem.glob(f"{path}/*{SUFFIX}"))
-
-
-def _remove(where: Uri, name: str) -> None:
-    filesystem, path = fsspec.url_to_fs(join(where, name))
-    filesystem.rm_file(path)
+    return [name for name in objects(where) if name.endswith(SUFFIX)]

@@ -7,7 +7,8 @@ import mimetypes
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Response
 
-from artifacts.refs import file_digest, join, local_path
+from artifacts.faults import StoreAway, StoreRefused
+from artifacts.refs import join, sha256
 from artifacts.store import ArtifactCorrupt, manifest, read_bytes
 from operators.settings import platform
 
@@ -31,6 +32,8 @@ def page(where: str) -> Response:
             found = manifest(artifact)
         except ArtifactCorrupt as error:
             raise HTTPException(409, str(error)) from error
+        except (StoreRefused, StoreAway) as error:
+            raise HTTPException(502, str(error)) from error
         if found is not None:
             return _file(join(artifact, found.attempt, name), name, {entry.path: entry.digest for entry in found.files})
     raise HTTPException(404, "nothing has been published here")
@@ -40,12 +43,12 @@ def _file(uri: str, name: str, digests: dict[str, str]) -> Response:
     suffix = "." + name.rpartition(".")[2]
     if name not in digests or suffix not in PAGES:
         raise HTTPException(404, f"the artifact has no page '{name}'")
-    path = local_path(uri)
-    if path is not None and file_digest(path) != digests[name]:
+    content = read_bytes(uri)
+    if sha256(content) != digests[name]:
         raise HTTPException(409, f"'{name}' differs from its manifest; the artifact has to be made again")
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(
-        read_bytes(uri),
+        content,
         media_type=kind,
         headers={"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"},
     )

@@ -51,9 +51,14 @@ def test_single_objects(lake: Uri) -> None:
     store.write_bytes(uri, b"new")
     assert store.read_bytes(uri) == b"new"
     assert not store.exists(lake)  # what is below a name does not make it an object
+    assert store.objects(lake) == ("one.json",)
     store.remove(uri)
     store.remove(uri)
     assert not store.exists(uri)
+    for name in ("a/1", "a/sub/2", "ab"):
+        store.write_bytes(join(lake, name), b"1")
+    store.remove_all(join(lake, "a"))
+    assert store.objects(lake) == ("ab",)
 
 
 def test_children_are_what_is_published_also_a_moment_ago_by_another_process(lake: Uri) -> None:
@@ -71,6 +76,32 @@ def test_a_large_file_travels_in_parts(lake: Uri, monkeypatch: pytest.MonkeyPatc
     content = os.urandom(1 << 20) * 25  # three parts and a rest
     ref = put(join(lake, "large"), weights=content)
     assert store.read_ref(ref).file("weights").read_bytes() == content
+
+
+MEMORY = """
+import hashlib, resource, sys
+from artifacts import store
+uri, mib = sys.argv[1], int(sys.argv[2])
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+store.write_bytes(uri + "-small", b"1")
+store.read_bytes(uri + "-small")
+before = peak()
+with store.publish(uri, "toy") as draft, (draft.path / "weights").open("wb") as file:
+    for number in range(mib):
+        file.write(bytes([number % 251]) * (1 << 20))
+published = peak()
+assert store.read(uri).file("weights").stat().st_size == mib << 20
+print(published - before, peak() - before)
+"""
+
+
+def test_a_file_larger_than_the_memory_that_is_spent_on_it(lake: Uri) -> None:
+    words = [sys.executable, "-c", MEMORY, join(lake, "large"), "192"]
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, "PYTHONPATH": "."}, check=True, capture_output=True)
+    writing, reading = (int(word) for word in done.stdout.split())
+    assert writing < 128  # four parts of 8 MiB travel at once, each in a few copies
+    assert reading < 128
 
 
 def test_a_writer_that_fails_leaves_the_old_version_and_no_rest(s3_server: s3.Server, lake: Uri, monkeypatch) -> None:

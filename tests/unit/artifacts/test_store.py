@@ -13,11 +13,13 @@ from artifacts.store import (
     children,
     exists,
     manifest,
+    objects,
     publish,
     read,
     read_bytes,
     read_ref,
     remove,
+    remove_all,
     write_bytes,
 )
 
@@ -164,3 +166,13 @@ def test_a_published_folder_holds_one_attempt_and_its_manifest(tmp_path: Path) -
     path = local_path(ref.uri)
     assert path is not None
     assert sorted(one.name.partition("-")[0] for one in path.iterdir()) == ["attempt", "manifest.json"]
+
+
+def test_all_objects_below_are_listed_and_removed(root: Uri) -> None:
+    for name in ("a/2", "a/1", "a/sub/3", "ab"):
+        write_bytes(join(root, name), name.encode())
+    assert objects(join(root, "a")) == ("1", "2", "sub/3")
+    remove_all(join(root, "a"))
+    remove_all(join(root, "a"))
+    assert objects(join(root, "a")) == ()
+    assert objects(root) == ("ab",)
