@@ -23,7 +23,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from artifacts.faults import CacheFull
+from artifacts.faults import CacheFull, StoreRefused
 from artifacts.refs import Digest
 
 GB = 1_000_000_000
@@ -109,7 +109,12 @@ class Cache:
     """The cache in one folder, as one process sees it."""
 
     def __init__(self, folder: Path, bound: int = 0) -> None:
-        (folder / "leases").mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / "leases").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreRefused(
+                f"cache {folder}: cannot be made ({error.strerror}); set PERENNIAL_CACHE to a folder that can be written"
+            ) from None
         self.folder = folder
         self.bound = bound or default_bytes(gpu_count(), shutil.disk_usage(folder).total)
         self._mine: set[str] = set()

@@ -178,7 +178,8 @@ def below(place: Place) -> dict[str, int]:
     with told(place):
         found = place.filesystem.find(place.where, detail=True)
     start = len(place.where.rstrip("/")) + 1
-    return {path[start:]: int(entry["size"]) for path, entry in found.items()}
+    files = {path[start:]: int(entry["size"]) for path, entry in found.items() if entry["type"] == "file"}
+    return {name: size for name, size in files.items() if name and not name.endswith("/")}  # else a marker of a folder
 
 
 def _parts(place: Place) -> dict[str, int]:

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from artifacts.cache import NO_ROOM
 from artifacts.faults import CacheFull, StoreAway, StoreRefused
 from artifacts.refs import Digest, Uri, join, key_digest
 from artifacts.secret import without_password
@@ -171,6 +172,10 @@ def failure_for(error: Exception) -> tuple[Failure, int]:
     if isinstance(error, StoreAway | CacheFull):
         return Failure(kind="try_again", reason=said), EXIT_TRY_AGAIN
     detail = "".join(traceback.format_exception(error))
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return Failure(
+            kind="try_again", reason=f"{said}; free some space on this machine", detail=detail
+        ), EXIT_TRY_AGAIN
     if isinstance(error, TryAgain | ConnectionError | TimeoutError):
         return Failure(kind="try_again", reason=said, detail=detail), EXIT_TRY_AGAIN
     return Failure(kind="error", reason=said, detail=detail), 1

@@ -278,13 +278,14 @@ def _cache() -> Cache:
 def prefetch(uris: Iterable[Uri]) -> tuple[Uri, ...]:
     """Fetches artifacts side by side into the cache, where reads have left room; returns those that are there now.
 
-    What has not been published is passed over, as is what needs no fetching: the reader will say so.
+    What has not been published or has a false manifest is passed over: the reader will say so. So is what needs no fetching.
     """
 
     def bring(uri: Uri) -> Source | None:
         store = _store(uri)
         found = manifest(uri) if local_path(uri) is None or isinstance(store, NfsStore) else None
-        source = Source(uri, found, store) if found else None
+        sound = found is not None and digest_of(found.files) == found.digest
+        source = Source(uri, found, store) if found and sound else None
         return source if source and source.cached and _cache().prefetch(source) else None
 
     with ThreadPoolExecutor(PREFETCHES_AT_ONCE) as pool:

@@ -151,6 +151,19 @@ def test_prefetched_artifacts_are_read_without_the_store(shelf: Server, publishe
     assert shelf.asked["two"] == 4
 
 
+def test_a_false_manifest_does_not_get_into_the_cache(shelf: Server, published: Uri, tmp_path: Path) -> None:
+    path = tmp_path / "shelf" / "a" / "manifest.json"
+    found = store.Manifest.model_validate_json(path.read_text())
+    path.write_text(found.model_copy(update={"files": found.files[:1]}).model_dump_json())
+    assert store.prefetch([published]) == ()
+    assert shelf.asked["one"] == 0
+    with pytest.raises(store.ArtifactCorrupt, match="does not fit its own file list"):
+        store.read(published)
+    path.write_text(path.read_text().replace('"one"', '"../one"'))
+    with pytest.raises(store.ArtifactCorrupt, match="is no manifest"):
+        store.read(published)
+
+
 def test_a_mount_is_read_in_place_or_through_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mount = Path("/dev/shm")  # noqa: S108  the one mount that every Linux machine has
     uri = join(mount.as_uri(), f"perennial-{os.getpid()}")

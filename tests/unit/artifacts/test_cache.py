@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artifacts.cache import GB, Cache, Entry, default_bytes, to_evict
-from artifacts.faults import CacheFull
+from artifacts.faults import CacheFull, StoreRefused
 from artifacts.refs import Digest, sha256
 
 
@@ -218,3 +218,9 @@ def test_a_child_of_a_fork_has_a_lease_of_its_own(tmp_path: Path) -> None:
         os._exit(0 if all(one.in_use for one in cache.entries()) else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert held(cache) == {name("a"): True, name("b"): False}
+
+
+def test_a_cache_that_cannot_be_made_says_which_setting_to_change(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreRefused, match=r"cannot be made .Not a directory.; set PERENNIAL_CACHE"):
+        Cache(tmp_path / "file" / "cache")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import artifacts.step as door
+from artifacts.faults import BucketMissing, CacheFull, ClockSkewed
 from artifacts.refs import Ref, Uri, file_uri, sha256
 from artifacts.step import DataFault, TryAgain, failure_of, progress_uri, step, step_key
 from artifacts.store import ArtifactCorrupt, ArtifactMissing
@@ -47,6 +49,11 @@ def test_a_rank_that_does_not_answer_writes_no_result(tmp_path: Path) -> None:
         (TryAgain("no answer"), 75, "try_again"),
         (ConnectionRefusedError("refused"), 75, "try_again"),
         (TimeoutError("late"), 75, "try_again"),
+        (BucketMissing("store 'lake': no bucket"), 64, "bad_spec"),
+        (ClockSkewed("store 'lake': the clock"), 75, "try_again"),
+        (CacheFull("no room"), 75, "try_again"),
+        (OSError(errno.ENOSPC, "No space left on device", "weights.pt"), 75, "try_again"),
+        (OSError(errno.EIO, "broken"), 1, "error"),
         (KeyError("column"), 1, "error"),
         (MemoryError(), 1, "error"),
     ],
