@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import http.server
+import ipaddress
+import ssl
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -198,6 +200,44 @@ def test_what_s3_says(
     (tmp_path / "token").write_text("the-token\n")
     declare(monkeypatch, tmp_path / "cache", declared, **s3_server.env())
     refused(kind, lambda: store.read("s3://perennial/a"), "store 'lake'", says)
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate of 127.0.0.1 that vouches for itself, with its key, in one PEM file."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    made = (
+        x509
+        .CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(2120, 1, 1, tzinfo=dt.UTC))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    pem = serialization.Encoding.PEM
+    own = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(own + made.public_bytes(pem))
+    return path
+
+
+def test_a_certificate_has_to_be_trusted(answers: Any, s3_server: s3.Server, monkeypatch: Any, tmp_path: Path) -> None:
+    pem = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    answers.socket = context.wrap_socket(answers.socket, server_side=True)
+    answers.answer = 404, s3_error("NoSuchKey")
+    declared = s3_server.store(endpoint=f"https://127.0.0.1:{answers.server_port}")
+    declare(monkeypatch, tmp_path / "cache", declared, **s3_server.env())
+    refused(StoreRefused, lambda: store.read("s3://perennial/a"), "store 'lake'", "is not trusted; set 'ca_file'")
+    declare(monkeypatch, tmp_path / "cache", {**declared, "ca_file": str(pem)}, **s3_server.env())
+    with pytest.raises(store.ArtifactMissing):
+        store.read("s3://perennial/a")
 
 
 @pytest.mark.parametrize(
