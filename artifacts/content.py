@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue
 
-from artifacts.refs import Digest, file_digest, folder_digest
+from artifacts.refs import Digest, Uri, file_digest, folder_digest
 
 
 class ArtifactMissing(LookupError):
@@ -41,6 +42,21 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     files: tuple[FileEntry, ...]
     digest: Digest
     facts: dict[str, JsonValue] = {}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A published artifact whose files have been checked against the manifest."""
+
+    uri: Uri
+    path: Path
+    manifest: Manifest
+
+    def file(self, name: str) -> Path:
+        """The local path of one of its files."""
+        if name not in {entry.path for entry in self.manifest.files}:
+            raise ArtifactMissing(f"{self.uri} has no file '{name}'; it has {[e.path for e in self.manifest.files]}")
+        return self.path / name
 
 
 def entries_of(folder: Path) -> tuple[FileEntry, ...]:

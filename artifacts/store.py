@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from artifacts import remote
 from artifacts.cache import GB, Cache
-from artifacts.content import ArtifactCorrupt, ArtifactMissing, FileEntry, Manifest, digest_of, entries_of
+from artifacts.content import Artifact, ArtifactCorrupt, ArtifactMissing, FileEntry, Manifest, digest_of, entries_of
 from artifacts.data_store import DataStore, NfsStore, check_address, check_writable, store_of
 from artifacts.refs import Digest, Ref, Uri, join, local_path
 from artifacts.settings import settings
@@ -62,21 +62,6 @@ class Draft:
     path: Path
     facts: dict[str, Any] = field(default_factory=dict)
     manifest: Manifest | None = None
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A published artifact whose files have been checked against the manifest."""
-
-    uri: Uri
-    path: Path
-    manifest: Manifest
-
-    def file(self, name: str) -> Path:
-        """The local path of one of its files."""
-        if name not in {entry.path for entry in self.manifest.files}:
-            raise ArtifactMissing(f"{self.uri} has no file '{name}'; it has {[e.path for e in self.manifest.files]}")
-        return self.path / name
 
 
 def _store(uri: Uri) -> DataStore | None:
