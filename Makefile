@@ -26,6 +26,7 @@ mlflow: setup ## look at the MLflow runs in a browser, until Ctrl-C (`make up` o
 	@$(PYTHON) -m operators.mlflow_ui
 
 test: setup ## run every test that this machine can run
+	@.ci/test-servers
 	@$(PYTHON) -m pytest
 
 check: setup ## format, lint, types, import contracts, unit and DAG tests

@@ -33,6 +33,21 @@ def _absolute_uri(value: str) -> str:
 Uri = Annotated[str, AfterValidator(_absolute_uri)]
 """An absolute URI without a trailing slash: where an artifact lies."""
 
+
+def _online_store(value: str) -> str:
+    parts = urlsplit(value)
+    if "://" not in value:
+        return value
+    if parts.scheme not in {"redis", "rediss"} or not parts.hostname:
+        raise ValueError("the online store is a folder or redis[s]://[user@]host:port/number; this is neither")
+    if parts.password is not None:
+        raise ValueError("the URL holds a password; take it out and set PERENNIAL_ONLINE_PASSWORD instead")
+    return value
+
+
+OnlineStore = Annotated[str, AfterValidator(_online_store)]
+"""The online store: a folder (embedded SQLite), or ``redis[s]://[user@]host:port/number`` without a password."""
+
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 """SHA-256 of content, written ``sha256:<64 hex digits>``."""
 

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from artifacts.data_store import DataStore, declared, distinct
-from artifacts.refs import Uri, file_uri
+from artifacts.refs import OnlineStore, Uri, file_uri
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,7 +36,12 @@ class Settings(BaseSettings):
     )
     database: str = Field(default="", description="SQLAlchemy URL of records and ledger; PostgreSQL in production.")
     mlflow: str = Field(default="", description="MLflow tracking URI.")
-    online: str = Field(default="", description="Online store: a folder (embedded SQLite) or a redis:// URL.")
+    online: OnlineStore = Field(
+        default="", description="Online store: a folder (embedded SQLite) or redis[s]://[user@]host:port/number."
+    )
+    online_password: SecretStr = Field(
+        default=SecretStr(""), description="Password of a Redis online store; never part of its URL."
+    )
     clock: Literal["wall", "replay"] = Field(
         default="wall", description="The data clock: the wall's, or the replay tool's."
     )

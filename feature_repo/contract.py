@@ -7,7 +7,7 @@ import datetime as dt
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from artifacts.clock import Calendar
-from artifacts.refs import Digest, Ref, Uri
+from artifacts.refs import Digest, OnlineStore, Ref, Uri
 
 RAW_TABLES = ("schedule", "departure", "arrival", "weather")
 
@@ -133,7 +133,7 @@ class MaterializeSpec(BaseModel, frozen=True, extra="forbid"):
 
     calendar: Calendar
     views: Uri
-    online: str = Field(description="Folder of the embedded online store, or a redis:// URL.")
+    online: OnlineStore = Field(description="Folder of the embedded online store, or a redis:// URL.")
     start: AwareDatetime
     end: AwareDatetime
 
@@ -141,11 +141,58 @@ class MaterializeSpec(BaseModel, frozen=True, extra="forbid"):
 class OnlineRef(BaseModel, frozen=True, extra="forbid"):
     """The online store after a materialisation."""
 
-    online: str
+    online: OnlineStore
     start: AwareDatetime
     end: AwareDatetime
     rows: dict[str, int]
-    alarms: tuple[str, ...] = Field(default=(), description="Views without a row in a window longer than a day.")
+    alarms: tuple[str, ...] = Field(
+        default=(), description="Views without a row in a window longer than a day; an hour without a row of any view."
+    )
+
+
+class OnlinePolicy(BaseModel, frozen=True, extra="forbid"):
+    """How far the online store may differ from the views (decisions.md 3.9), view by view."""
+
+    alarm_share: float = Field(default=0.001, ge=0, lt=1, description="A larger share of differing rows is an alarm.")
+    fail_share: float = Field(default=0.01, ge=0, lt=1, description="A larger share of differing rows fails the run.")
+    relative: float = Field(default=1e-6, ge=0, description="Relative difference up to which numbers are equal.")
+    entities: int = Field(default=1000, gt=0, description="Entities that are read back per view, at most.")
+
+
+class CheckOnlineSpec(BaseModel, frozen=True, extra="forbid"):
+    """Reads entities back from the online store and compares them with the views, as both are at ``end``."""
+
+    calendar: Calendar
+    views: Uri
+    online: OnlineStore
+    end: AwareDatetime = Field(
+        description="Where the newest materialised window ends; it does not hold ``end`` itself."
+    )
+    policy: OnlinePolicy = OnlinePolicy()
+    seed: int = Field(description="Of the sample; the views' own generator adds the view's name.")
+
+
+class ComparedView(BaseModel, frozen=True, extra="forbid"):
+    """One view read back: rows compared, rows that differ, and rows left out, which a later window has overwritten."""
+
+    rows: int = Field(ge=0)
+    differing: int = Field(ge=0)
+    ahead: int = Field(default=0, ge=0)
+    examples: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The share of compared rows that differ."""
+        return self.differing / self.rows if self.rows else 0.0
+
+
+class OnlineCheckRef(BaseModel, frozen=True, extra="forbid"):
+    """An online store that holds what the views say, up to the policy."""
+
+    online: OnlineStore
+    end: AwareDatetime
+    views: dict[str, ComparedView]
+    alarms: tuple[str, ...] = ()
 
 
 # --- training sets --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The Feast objects of the repo and the one way to a Feast store; applied from code, never by ``feast apply``.
 
 Feast's file registry has no locking and two writers lose each other's updates (feast-dev/feast#2176), so ``apply``
-holds a file lock beside the registry and writes only when the definitions differ from those applied last. Nothing
+keeps other writers waiting and writes only when the definitions differ from those applied last. Nothing
 here loads pyspark: the offline side of Feast is unused, because the as-of join is ours (feature_repo/asof.py).
 """
 
@@ -15,11 +15,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from artifacts.refs import Uri, join, local_path, sha256
 from artifacts.store import exists, read_bytes, write_bytes
 from feature_repo.catalogue import VIEWS
+from feature_repo.online_server import connection_string, is_server, only_writer
 
 
 @contextlib.contextmanager
@@ -37,6 +37,7 @@ def _hidden(module: str) -> Iterator[None]:
 with _hidden("torch"):  # Feast loads torch where it finds it: 180 MiB and 4 s more in every gateway, for nothing
     from feast import Entity, FeatureService, FeatureStore, FeatureView, Field, FileSource, ValueType
     from feast.data_format import ParquetFormat
+    from feast.infra.key_encoding_utils import serialize_entity_key
     from feast.infra.provider import Provider, get_provider
     from feast.protos.feast.types.EntityKey_pb2 import EntityKey
     from feast.protos.feast.types.Value_pb2 import Value
@@ -53,10 +54,10 @@ __all__ = [
     "apply",
     "feature_store",
     "get_provider",
-    "is_applied",
     "objects",
     "online_config",
     "registry_path",
+    "serialize_entity_key",
     "single_writer",
 ]
 
@@ -117,26 +118,17 @@ def objects(views: Uri) -> tuple[Entity | FeatureView | FeatureService, ...]:
     return (*entities.values(), *feature_views.values(), service)
 
 
-def online_config(online: str) -> dict[str, str]:
-    """Feast's words for the online store: SQLite in a folder, or Redis behind ``redis[s]://[user:password@]host:port/n``."""
-    if "://" not in online:
+def online_config(online: str) -> dict[str, str | bool]:
+    """Feast's words for the online store: SQLite in a folder, or Redis behind ``redis[s]://[user@]host:port/number``."""
+    if not is_server(online):
         return {"type": "sqlite", "path": str(Path(online).absolute() / "online.db")}
-    parts = urlsplit(online)
-    if parts.scheme not in {"redis", "rediss"} or not parts.hostname:
-        raise ValueError(f"online={online!r} is neither a folder nor a redis://host:port URL")
-    options = {
-        "username": parts.username,
-        "password": parts.password,
-        "db": parts.path.strip("/"),
-        "ssl": "true" if parts.scheme == "rediss" else None,
-    }
-    words = [f"{parts.hostname}:{parts.port or 6379}", *(f"{key}={value}" for key, value in options.items() if value)]
-    return {"type": "redis", "connection_string": ",".join(words)}
+    # Feast would skip a restated row, which has the event time of the row that it replaces; materialize.py compares both clocks
+    return {"type": "redis", "connection_string": connection_string(online), "skip_dedup": True}
 
 
 def registry_folder(online: str, views: Uri) -> Uri:
     """Where the registry lies: in the embedded store's folder, or below the views when the store is a server."""
-    return Path(online).absolute().as_uri() if "://" not in online else join(views, ".registry")
+    return join(views, ".registry") if is_server(online) else Path(online).absolute().as_uri()
 
 
 def registry_path(online: str, views: Uri) -> str:
@@ -181,22 +173,19 @@ def _clear_times(message: Any) -> None:
                 _clear_times(part)
 
 
-def is_applied(online: str, views: Uri) -> bool:
-    """Whether a registry lies there at all, of this version or an older one."""
-    return exists(join(registry_folder(online, views), APPLIED_FILE))
-
-
 def apply(online: str, views: Uri) -> bool:
     """Registers the definitions and makes the online tables; returns False when they were registered already.
 
-    One writer at a time on this machine (file lock). With a registry on an object store, run it from one task only.
+    One writer at a time: Feast's registry is a file that two writers would overwrite (feast-dev/feast#2176).
     """
     folder = registry_folder(online, views)
     applied = join(folder, APPLIED_FILE)
     wanted = definitions_digest(views).encode()
-    with single_writer(online, views):
+    with single_writer(online):
         if exists(applied) and read_bytes(applied) == wanted:
             return False
+        if (place := local_path(folder)) is not None:
+            place.mkdir(parents=True, exist_ok=True)
         store = feature_store(online, views)
         store.apply(list(objects(views)))
         _let_readers_in(store.config.online_store.model_dump())
@@ -205,19 +194,23 @@ def apply(online: str, views: Uri) -> bool:
 
 
 @contextlib.contextmanager
-def single_writer(online: str, views: Uri) -> Iterator[None]:
-    """Keeps every other writer of this online store on this machine waiting until the block ends; not re-entrant."""
-    folder = local_path(registry_folder(online, views))
-    if folder is None:
-        yield
+def single_writer(online: str) -> Iterator[None]:
+    """Keeps every other writer of this online store and its registry waiting until the block ends; not re-entrant.
+
+    A server's own lock holds on every machine; an embedded store is a folder, and its lock a file in it.
+    """
+    if is_server(online):
+        with only_writer(online):
+            yield
         return
+    folder = Path(online).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _let_readers_in(online_store: dict[str, str]) -> None:
+def _let_readers_in(online_store: dict[str, Any]) -> None:
     """Turns on SQLite's write-ahead log, which the file remembers: gateways then read while an hour is written."""
     if online_store["type"] == "sqlite":
         with contextlib.closing(sqlite3.connect(online_store["path"])) as connection:

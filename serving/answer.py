@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from artifacts.clock import Calendar, DataClock
 from artifacts.step import DataFault, explain
 from feature_repo.catalogue import ENTITY_KEYS
-from feature_repo.online import MAX_ROWS, OnlineReader
+from feature_repo.online import MAX_ROWS, OnlineFeatures, OnlineReader, unavailable
+from feature_repo.online_server import OnlineUnavailable
 from serving.contract import Feedback, Prediction
 from serving.endpoint import Arm, Endpoint, Triton, TritonUnavailable
 from serving.log import SegmentWriter
@@ -23,6 +25,8 @@ from serving.metrics import Metrics
 from serving.oip import InferRequest
 from serving.rows import MOST_PROBLEMS, REQUEST_ID, RowFault, Rows, check
 from training.encoding import encode
+
+log = logging.getLogger(__name__)
 
 FEEDBACK = TypeAdapter(list[Feedback])
 UTC_DAYS = Calendar(zone="UTC", close=dt.time(0), lateness=dt.timedelta(0), first=dt.date(1970, 1, 1))
@@ -61,6 +65,7 @@ class Answerer:
     ) -> None:
         self._reader, self._triton, self._writer = reader, triton, writer
         self._clock, self._metrics = clock, metrics
+        self._away = False
 
     def now(self) -> dt.datetime:
         """The data clock; refuses with 503 while a replay has not set it."""
@@ -110,22 +115,38 @@ class Answerer:
         self, arm: Arm, rows: Rows, now: dt.datetime, columns: dict[str, np.ndarray]
     ) -> tuple[dict[str, float | None], ...]:
         """Adds the online features to the columns, null where nothing fresh is there; the views' ages row by row."""
-        serving = arm.deployed.package.serving
-        views = tuple(arm.views)
-        keys = {key for view in views for key in ENTITY_KEYS[view]}
+        model, views = arm.deployed.package.model, tuple(arm.views)
         ages: list[dict[str, float | None]] = []
         parts: dict[str, list[float | None]] = {}
         for start in range(0, len(rows) if views else 0, MAX_ROWS):
             part = rows.sent[start : start + MAX_ROWS]
-            found = self._reader.read(views, {key: [sent[key] for sent in part] for key in keys}, now, serving.ttl)
+            found = self._read(model, views, part, now)
             for name, values in found.columns.items():
                 parts.setdefault(name, []).extend(values)
             ages += [{view: found.age_seconds[view][row] for view in views} for row in range(len(part))]
         columns.update({name: np.array(values, dtype=float) for name, values in parts.items()})
         for view in views:
             missing = sum(age[view] is None for age in ages)
-            self._metrics.missing.labels(arm.deployed.package.model, view).inc(missing)
+            self._metrics.missing.labels(model, view).inc(missing)
         return tuple(ages) or ({},) * len(rows)
+
+    def _read(
+        self, model: str, views: tuple[str, ...], part: Sequence[Mapping[str, Any]], now: dt.datetime
+    ) -> OnlineFeatures:
+        """What the online store holds for some rows; nulls, counted, while it is away: an imputed answer beats none."""
+        keys = {key for view in views for key in ENTITY_KEYS[view]}
+        try:
+            found = self._reader.read(views, {key: [sent[key] for sent in part] for key in keys}, now)
+        except OnlineUnavailable as error:
+            self._metrics.online_failures.labels(model).inc()
+            if not self._away:
+                log.error("requests are answered with imputed features: %s", error)  # noqa: TRY400  the text is enough
+            self._away = True
+            return unavailable(views, len(part))
+        if self._away:
+            log.info("the online store answers again")
+        self._away = False
+        return found
 
     def _write(self, arm: Arm, answered: Answered) -> None:
         """Appends one line per row with one write. Raises LogUnwritable."""

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, Field, JsonValue, model_validator
 
 from artifacts.clock import Calendar
-from artifacts.refs import Digest, Ref, Uri
+from artifacts.refs import Digest, OnlineStore, Ref, Uri
 from artifacts.secret import OpenUrl
 from training.contract import EvaluationRef, FitRef, OnnxRef, Signature, Verdict
 
@@ -42,7 +42,6 @@ class Serving(BaseModel, frozen=True, extra="forbid"):
         description="Module of feature_repo/views whose `derive` computes features from the request itself."
     )
     routing_key: str = Field(description="Request input whose hash keeps a caller on one arm.")
-    ttl: dt.timedelta = dt.timedelta(days=7)
     slo: Slo = Slo()
     calendar: Calendar | None = Field(
         default=None, description="Cuts the prediction log into partitions; None means UTC days."
@@ -299,7 +298,7 @@ class ReplaySpec(BaseModel, frozen=True, extra="forbid"):
     token_file: Path
     lake: Uri
     views: Uri
-    online: str
+    online: OnlineStore
     log: Uri = Field(description="Folder of the gateway's log segments, a file:// URI.")
     predictions: Uri = Field(description="Folder of the compacted partitions: <predictions>/<day>.")
     feedback: Uri = Field(description="Folder of the compacted partitions: <feedback>/<day>.")

@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from artifacts.records import Records
 from artifacts.store import read_ref
-from feature_repo.catalogue import ENTITY_KEYS
+from feature_repo.catalogue import VIEWS
 from serving import routing as routes
 from serving.contract import Deployed, PackageRef, Routing
 from training.contract import Signature
@@ -33,6 +33,8 @@ PROBES: Mapping[str, np.ndarray] = {
     "FP64": np.array([1.0]),
     "time": np.array(["2013-01-01T00:00:00"], dtype="datetime64[us]"),
 }
+DATATYPES = {"string": "BYTES", "int64": "INT64"}
+"""The request's datatype for a key of the catalogue."""
 CHANNEL = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 1000),  # a restarted server is found within a second
@@ -89,9 +91,7 @@ def _unfit(
     derive: Derive, package: PackageRef, views: Mapping[str, tuple[str, ...]], names: Iterable[str]
 ) -> list[str]:
     """Why requests as declared could not be turned into the model's inputs; found on a probe row, not on a caller's."""
-    unknown = [
-        f"serving: no such view '{view}'; there are {sorted(ENTITY_KEYS)}" for view in views if view not in ENTITY_KEYS
-    ]
+    unknown = [f"serving: no such view '{view}'; there are {sorted(VIEWS)}" for view in views if view not in VIEWS]
     try:
         made = derive({item.name: PROBES["time" if item.time else item.datatype] for item in package.serving.request})
     except (ValueError, TypeError, KeyError) as error:
@@ -100,12 +100,16 @@ def _unfit(
             *unknown,
             f"serving.request: the view '{view}' cannot read these inputs ({error}); do times have time=True?",
         ]
-    keys = {key for view in views for key in ENTITY_KEYS.get(view, ())} - {
-        item.name for item in package.serving.request
-    }
+    sent = {item.name: item.datatype for item in package.serving.request}
+    keys = {key: DATATYPES[kind] for view in views if view in VIEWS for key, kind in VIEWS[view].keys.items()}
     return [
         *unknown,
-        *(f"serving.request: the entity key '{key}' is no request input" for key in sorted(keys)),
+        *(f"serving.request: the entity key '{key}' is no request input" for key in sorted(keys.keys() - sent.keys())),
+        *(
+            f"serving.request: the entity key '{key}' is {sent[key]}; the views are keyed by {datatype}"
+            for key, datatype in sorted(keys.items())
+            if sent.get(key, datatype) != datatype
+        ),
         *(
             f"signature: '{name}' is not made by the view '{package.serving.request_view}'"
             for name in names

@@ -26,7 +26,6 @@ from starlette.exceptions import HTTPException
 
 from artifacts.clock import DataClock
 from artifacts.records import Records, SchemaMismatch, check_schema
-from artifacts.refs import Uri, join
 from artifacts.settings import Settings
 from artifacts.step import follow_parent
 from feature_repo.online import OnlineReader
@@ -50,9 +49,6 @@ class GatewaySettings(Settings):
     gateway_token_file: Path | None = Field(
         default=None, description="File with the bearer token, mode 0600; <state>/gateway.token, made when absent."
     )
-    gateway_views: Uri = Field(
-        default="", validate_default=False, description="The views behind the online store; <store>/views/flights."
-    )
     gateway_log: Path | None = Field(default=None, description="Folder of the log's segments; <state>/log.")
     gateway_concurrency: int = Field(default=64, gt=0, description="Requests in flight before 429.")
     gateway_body_bytes: int = Field(default=8 << 20, gt=0, description="Largest body, packed and unpacked.")
@@ -64,11 +60,6 @@ class GatewaySettings(Settings):
     def token_file(self) -> Path:
         """The token file in force."""
         return self.gateway_token_file or self.state / "gateway.token"
-
-    @property
-    def views(self) -> Uri:
-        """The views in force."""
-        return self.gateway_views or join(self.store, "views", "flights")
 
     @property
     def log(self) -> Path:
@@ -96,7 +87,7 @@ class Gateway:
         """Opens what needs the running loop, and reads the routing once."""
         self.triton = Triton(self.settings.triton_grpc, self.settings.gateway_deadline_seconds)
         self.answerer = Answerer(
-            reader=OnlineReader(self.settings.online, self.settings.views),
+            reader=OnlineReader(self.settings.online),
             triton=self.triton,
             writer=self.writer,
             clock=DataClock(self.settings.clock, self._records),

@@ -22,6 +22,12 @@ class Metrics:
             ("model", "view"),
             registry=self.registry,
         )
+        self.online_failures = Counter(
+            "perennial_online_failures",
+            "Reads that the online store did not answer; their rows were imputed",
+            ("model",),
+            registry=self.registry,
+        )
         self.feedback = Counter("perennial_feedback", "Labels taken", ("model",), registry=self.registry)
         self.in_flight = Gauge("perennial_in_flight", "Inference requests being answered", registry=self.registry)
         self.routing = Gauge(

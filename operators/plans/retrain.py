@@ -74,7 +74,6 @@ def training_set(row: Pipeline, store: Uri, ask: Ask, output: Uri) -> TrainingSe
         first=row.first,
         partition=ask.partition,
         label_horizon=horizon,
-        ttl=row.serving.ttl,
     )
     return TrainingSetSpec(
         model=row.model,
@@ -87,7 +86,6 @@ def training_set(row: Pipeline, store: Uri, ask: Ask, output: Uri) -> TrainingSe
         as_of=row.calendar.as_of(ask.partition),
         first=row.first,
         label_horizon=horizon,
-        ttl=row.serving.ttl,
         output=output,
     )
 

@@ -1,4 +1,4 @@
-"""One S3 server for all tests that want one; each works below a prefix of its own."""
+"""Real servers, one of each for all tests: an S3 server, where each test works below its own prefix, and an empty Redis."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from artifacts import store
 from artifacts.refs import Uri
 from artifacts.settings import settings
 from tests.make import s3
+from tests.make.redis_server import RedisServer, redis_server
 from tests.make.stores import declare
 
 
@@ -27,3 +28,15 @@ def lake(s3_server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     yield f"s3://{s3.BUCKET}/{tmp_path.name}"
     settings.cache_clear()
     store._cache.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis(shared_redis: RedisServer) -> RedisServer:
+    shared_redis.client().flushall()
+    return shared_redis

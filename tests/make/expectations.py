@@ -135,13 +135,16 @@ def training_rows(rows: int = 4000, seed: int = 7) -> pa.Table:
     })
 
 
-def view_day(rows: Mapping[str, list[tuple[str, dt.datetime, dt.timedelta, float | None]]]) -> dict[str, pa.Table]:
-    """The four tables of a view day. A row is (entity, event time, delay until known, value of every feature)."""
+def view_day(rows: Mapping[str, list[tuple[Any, dt.datetime, dt.timedelta, float | None]]]) -> dict[str, pa.Table]:
+    """The tables of a view day. A row is (entity, event time, delay until known, value of every feature).
+
+    An entity is the value of its key, or a tuple where the view has several keys.
+    """
     return {
         view: pa.Table.from_pylist(
             [
                 {
-                    ENTITY_KEYS[view][0]: entity,
+                    **dict(zip(ENTITY_KEYS[view], entity if isinstance(entity, tuple) else (entity,), strict=True)),
                     "event_time": event,
                     "available_time": event + delay,
                     **dict.fromkeys(FEATURES[view], value),

@@ -23,7 +23,7 @@ from artifacts.clock import Calendar, DataClock
 from artifacts.records import SCHEMA_VERSION, Records, connect, metadata, schema_table
 from artifacts.refs import file_uri, join, sha256
 from artifacts.settings import ROOT
-from feature_repo.catalogue import FEATURES
+from feature_repo.catalogue import ENTITY_KEYS, FEATURES
 from feature_repo.contract import DatasetRef
 from feature_repo.tables import RAW_SCHEMAS, VIEW_SCHEMAS, publish_day, raw_bytes, view_bytes
 from serving.contract import (
@@ -193,24 +193,30 @@ def feature_value(view: str, hour: dt.datetime) -> float:
     return list(FEATURES).index(view) * 1000.0 + hour.day * 24 + hour.hour
 
 
+def entities(view: str) -> list[dict[str, Any]]:
+    """The entities of a view that have rows: those of INPUTS, and the flight numbers of the lake."""
+    numbers = (INPUTS["flight"], *range(6)) if "flight" in ENTITY_KEYS[view] else (None,)
+    return [{key: {**INPUTS, "flight": number}[key] for key in ENTITY_KEYS[view]} for number in numbers]
+
+
 def views(root: Path, days: int = 4) -> str:
-    """View rows for UA and EWR at every hour; weather becomes known 20 minutes late."""
+    """View rows at every hour for the flights of ``INPUTS`` and of the lake; weather becomes known 20 minutes late."""
     uri = file_uri(root / "views")
     for day in range(1, days + 1):
         start = CALENDAR.starts(dt.date(2013, 9, day))
         hours = [start + dt.timedelta(hours=n) for n in range(1, 25)]
         files = {}
         for view, schema in VIEW_SCHEMAS.items():
-            key = schema.names[0]
             delay = dt.timedelta(minutes=20 if view == "weather" else 0)
             rows = [
                 {
-                    key: {"carrier": "UA", "origin": "EWR", "dest": "IAH", "flight": 1545}[key],
+                    **entity,
                     "event_time": hour,
                     "available_time": hour + delay,
                     **dict.fromkeys(FEATURES[view], feature_value(view, hour)),
                 }
                 for hour in hours
+                for entity in entities(view)
             ]
             files[f"{view}.parquet"] = view_bytes(view, pa.Table.from_pylist(rows, schema=schema))
         publish_day(join(uri, f"2013-09-{day:02d}"), "view-day", files, {})
@@ -269,7 +275,6 @@ def environment(root: Path, triton_grpc: str, **changes: str) -> dict[str, str]:
         "PERENNIAL_CLOCK": "replay",
         "PERENNIAL_TRITON_GRPC": triton_grpc,
         "PERENNIAL_ONLINE": str(root / "online"),
-        "PERENNIAL_GATEWAY_VIEWS": file_uri(root / "views"),
         "PERENNIAL_GATEWAY_FOLLOW_SECONDS": "0.2",
         "PERENNIAL_FOLLOW_PARENT": "1",
         **changes,
