@@ -7,7 +7,7 @@ Turns raw facts into the hourly rows that training and serving both read.
 | Runs when | an hour has closed on the data clock (cron, five past the hour), or by hand with `from` and `to` |
 | Reads | the raw facts of the repo's source, by service day |
 | Publishes | `lake/<repo>`, `views/<repo>`, the online store, and an event for `features/<repo>` |
-| When it fails | the online store keeps its last values, which age; requests with expired values are answered with imputed ones and counted. See `docs/runbooks/features.md` |
+| When it fails | the online store keeps its last values, which age; requests with expired values are answered with imputed ones and counted. What cannot be read back as the views say stops the run before it publishes. See `docs/runbooks/features.md` |
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def make(repo: FeatureRepo) -> DAG:
             return tasks.choose_hours(repo, params)
 
         @task(outlets=[events.features(repo.name)], trigger_rule="none_failed_min_one_success")
-        def publish(views: dict[str, Any], online: dict[str, Any] | None) -> None:
-            tasks.record_progress(repo, views, online)
+        def publish(views: dict[str, Any], online: dict[str, Any] | None, checked: dict[str, Any] | None) -> None:
+            tasks.record_progress(repo, views, online, checked)
 
         asked = hours()
         lake = payload(task_id="ingest", call=calls.ingest(repo), inputs={"hours": asked})
@@ -60,8 +60,9 @@ def make(repo: FeatureRepo) -> DAG:
         online = payload(
             task_id="materialize", call=calls.materialize(repo), inputs={"hours": asked, "views": views.output}
         )
+        checked = payload(task_id="check_online", call=calls.check_online(repo), inputs={"online": online.output})
         raw >> views
-        publish(views.output, online.output)
+        publish(views.output, online.output, checked.output)
     return dag
 
 

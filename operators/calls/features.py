@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from artifacts.refs import join, short
-from feature_repo.contract import LakeRef, OnlineRef, ValidationRef, ViewsRef
+from feature_repo.contract import LakeRef, OnlineCheckRef, OnlineRef, ValidationRef, ViewsRef
 from operators import live
 from operators.payload import PENDING, Skip, StepCall, load
 from operators.pipelines import FeatureRepo
@@ -65,3 +65,12 @@ def materialize(repo: FeatureRepo) -> StepCall:
         return found or Skip(f"nothing has become available since {built.materialized_to}")
 
     return StepCall("feature_repo.materialize", "features", spec, OnlineRef, effect=True)
+
+
+def check_online(repo: FeatureRepo) -> StepCall:
+    """What lies in the online store is read back and compared with the views."""
+
+    def spec(online: Mapping[str, str]) -> BaseModel:
+        return plans.check_online(repo, platform().store, load(online, OnlineRef))
+
+    return StepCall("feature_repo.check_online", "features", spec, OnlineCheckRef, effect=True)

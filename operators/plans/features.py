@@ -7,7 +7,7 @@ import datetime as dt
 from pydantic import AwareDatetime, BaseModel
 
 from artifacts.refs import Uri
-from feature_repo.contract import BuildSpec, IngestSpec, MaterializeSpec
+from feature_repo.contract import BuildSpec, CheckOnlineSpec, IngestSpec, MaterializeSpec, OnlineRef
 from feature_repo.snapshot import build_days, build_snapshot
 from operators.pipelines import FeatureRepo
 
@@ -99,3 +99,14 @@ def materialize(repo: FeatureRepo, store: Uri, online: str, asked: Hours, built:
     if end <= start:
         return None
     return MaterializeSpec(calendar=repo.calendar, views=repo.views(store), online=online, start=start, end=end)
+
+
+def check_online(repo: FeatureRepo, store: Uri, online: OnlineRef) -> CheckOnlineSpec:
+    """What a materialisation has left in the online store; each hour reads another sample back."""
+    return CheckOnlineSpec(
+        calendar=repo.calendar,
+        views=repo.views(store),
+        online=online.online,
+        end=online.end,
+        seed=int(online.end.timestamp()) // int(HOUR.total_seconds()),
+    )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from artifacts.records import Conflict
-from feature_repo.contract import OnlineRef, ViewsRef
+from feature_repo.contract import OnlineCheckRef, OnlineRef, ViewsRef
 from operators import live
 from operators.ledger import ledger
 from operators.payload import load
 from operators.pipelines import FeatureRepo
 from operators.plans import features as plans
 from operators.settings import platform
+
+log = logging.getLogger(__name__)
 
 
 def choose_hours(repo: FeatureRepo, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,10 +33,16 @@ def choose_hours(repo: FeatureRepo, params: Mapping[str, Any]) -> dict[str, Any]
     return hours.model_dump(mode="json")
 
 
-def record_progress(repo: FeatureRepo, views: Mapping[str, Any], online: Mapping[str, Any] | None) -> None:
-    """Moves the repo's progress record forward and writes the ledger's row."""
+def record_progress(
+    repo: FeatureRepo,
+    views: Mapping[str, Any],
+    online: Mapping[str, Any] | None,
+    checked: Mapping[str, Any] | None,
+) -> None:
+    """Moves the repo's progress record forward and writes the ledger's row, with what materialisation and check warn of."""
     views_ref = load(views, ViewsRef)
     online_ref = load(online, OnlineRef) if online else None
+    checked_ref = load(checked, OnlineCheckRef) if checked else None
     while True:
         built, version = live.built(repo.progress_record)
         moved = plans.Built(
@@ -45,11 +54,11 @@ def record_progress(repo: FeatureRepo, views: Mapping[str, Any], online: Mapping
         except Conflict:
             continue
         break
-    ledger().append(
-        "features",
-        repo.name,
-        {"start": views_ref.start, "end": views_ref.end, "rows": views_ref.rows, "digest": views_ref.digest},
-    )
+    alarms = [*(online_ref.alarms if online_ref else ()), *(checked_ref.alarms if checked_ref else ())]
+    for alarm in alarms:
+        log.warning("%s: %s", repo.name, alarm)
+    body = {"start": views_ref.start, "end": views_ref.end, "rows": views_ref.rows, "digest": views_ref.digest}
+    ledger().append("features", repo.name, {**body, "alarms": alarms})
 
 
 def _later(one: dt.datetime | None, other: dt.datetime) -> dt.datetime:
