@@ -140,7 +140,7 @@ def verdict(views: Mapping[str, ComparedView], policy: OnlinePolicy) -> tuple[li
             f"{view}: {found.differing} of {found.rows} rows differ from the views, such as {'; '.join(found.examples)}"
         )
         if found.share > policy.fail_share:
-            faults.append(f"{line}; at most {policy.fail_share:.1%} may, materialise the window again")
+            faults.append(f"{line}; at most {policy.fail_share:.1%} may; who else writes to this store?")
         elif found.share > policy.alarm_share:
             alarms.append(line)
         if found.ahead:

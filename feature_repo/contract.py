@@ -136,6 +136,9 @@ class MaterializeSpec(BaseModel, frozen=True, extra="forbid"):
     online: OnlineStore = Field(description="Folder of the embedded online store, or a redis:// URL.")
     start: AwareDatetime
     end: AwareDatetime
+    lookback: dt.timedelta = Field(
+        default=dt.timedelta(0), description="How far before ``start`` late records may have changed rows."
+    )
 
 
 class OnlineRef(BaseModel, frozen=True, extra="forbid"):

@@ -25,12 +25,13 @@ from artifacts.store import manifest, read
 from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS
 from feature_repo.contract import MaterializeSpec, OnlineRef
 from feature_repo.definitions import apply, feature_store, get_provider, single_writer
-from feature_repo.online_rows import Entity, Stored, entity_key, feature_values, online_rows
+from feature_repo.online_rows import Entity, Mark, Stored, entity_key, feature_values, online_rows
 from feature_repo.online_server import WRITE_SECONDS, reachable
 from feature_repo.tables import VIEW_SCHEMAS, schema_problems
 
 DAY = dt.timedelta(days=1)
 HOUR = dt.timedelta(hours=1)
+NONE = dt.timedelta(0)
 TICK = dt.timedelta(microseconds=1)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DAYS_KEPT = 4  # a replayed hour touches two service days; the rest is slack for late facts
@@ -54,8 +55,11 @@ class Materializer:
         self._provider = get_provider(self._store.config)
         self._feature_views = {view: self._store.get_feature_view(view) for view in FEATURES}
 
-    def write(self, start: dt.datetime, end: dt.datetime) -> OnlineRef:
+    def write(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta = NONE) -> OnlineRef:
         """Writes the newest row per entity of what became visible in [start, end); returns the rows written per view.
+
+        Rows that became visible up to ``lookback`` before ``start`` are looked at again: a late record may have changed
+        them when their day was built anew. Those that say what is stored already are not written.
 
         Raises DataFault when a day of the window has no artifact, when an artifact is not laid out as a view, and
         when a window longer than a day holds no row at all; OnlineUnavailable when the store does not answer. A view
@@ -63,7 +67,7 @@ class Materializer:
         """
         if end <= start:
             raise DataFault([f"start={start:%Y-%m-%dT%H:%MZ} does not lie before end={end:%Y-%m-%dT%H:%MZ}"])
-        newest = self._newest(start, end)
+        newest = self._newest(start, end, lookback)
         alarms = self._alarms(newest, start, end)
         with single_writer(self._online):
             rows = {view: self._put(view, found) for view, found in newest.items()}
@@ -80,21 +84,22 @@ class Materializer:
             return (nothing,) if end - start >= HOUR else ()
         return tuple(f"{view}: no row became available in {window}" for view in empty) if end - start > DAY else ()
 
-    def _newest(self, start: dt.datetime, end: dt.datetime) -> dict[str, dict[Entity, Stored]]:
+    def _newest(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta) -> dict[str, dict[Entity, Stored]]:
         """View -> entity -> its newest row of the window, by event time, then by available time."""
+        first, last = (start - lookback - EPOCH) // TICK, (end - EPOCH) // TICK
         parts: dict[str, list[pa.Table]] = {view: [] for view in FEATURES}
-        days = self._window_days(start, end)
+        days = self._window_days(start, end, lookback)
         for number, day in enumerate(days):
             progress(number / len(days), f"reading {day}")
             for view, rows in self._day(day).items():
                 visible = rows[VISIBLE].to_numpy()
-                within = np.flatnonzero((visible >= (start - EPOCH) // TICK) & (visible < (end - EPOCH) // TICK))
+                within = np.flatnonzero((visible >= first) & (visible < last))
                 parts[view].append(rows.take(pa.array(within)))
         return {view: newest_rows(view, pa.concat_tables(found)) if found else {} for view, found in parts.items()}
 
-    def _window_days(self, start: dt.datetime, end: dt.datetime) -> list[dt.date]:
+    def _window_days(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta) -> list[dt.date]:
         """The service days that may hold rows of the window; those before it only hold late facts and may be missing."""
-        earliest = self._calendar.of(start - HOUR - self._calendar.lateness - LONGEST_DELAY)
+        earliest = self._calendar.of(start - HOUR - self._calendar.lateness - LONGEST_DELAY - lookback)
         needed = max(self._calendar.of(start - HOUR), self._calendar.first)
         last = min(self._calendar.of(end - HOUR - TICK), self._calendar.last or dt.date.max)
         days = [earliest + n * DAY for n in range((last - earliest).days + 1)]
@@ -120,14 +125,14 @@ class Materializer:
         return kept[1]
 
     def _put(self, view: str, rows: dict[Entity, Stored]) -> int:
-        """Writes the rows that are not older than what is stored, by both clocks; returns how many were written."""
+        """Writes the rows that are news to the store; returns how many were."""
         if not rows:
             return 0
-        stored = self._rows.clocks(view, rows)
+        stored = self._rows.marks(view, rows)
         batch = [
             (entity_key(view, entity), feature_values(view, row), _instant(row.event), _instant(row.available))
             for entity, row in sorted(rows.items())
-            if entity not in stored or (row.event, row.available) >= stored[entity]
+            if entity not in stored or is_news(row.mark, stored[entity])
         ]
         if batch:
             with reachable(self._online):
@@ -174,13 +179,18 @@ def newest_rows(view: str, table: pa.Table) -> dict[Entity, Stored]:
     }
 
 
+def is_news(mark: Mark, stored: Mark) -> bool:
+    """Whether a row goes over another one: it is newer by event time, then by available time, or the same told anew."""
+    return mark[:2] > stored[:2] or (mark[:2] == stored[:2] and mark != stored)
+
+
 def _instant(microseconds: int) -> dt.datetime:
     return EPOCH + microseconds * TICK
 
 
 def materialize(spec: MaterializeSpec) -> OnlineRef:
     """Brings one window of one repo's views into the online store (design 3.8, decisions.md 3.11)."""
-    return Materializer(spec.calendar, spec.views, spec.online).write(spec.start, spec.end)
+    return Materializer(spec.calendar, spec.views, spec.online).write(spec.start, spec.end, spec.lookback)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """How one row lies in the online store, and how it is read: Feast's documented layouts, one trip for all views.
 
 Feast writes (materialize.py); its ``get_online_features`` reads the same values, in 6 times the time of these reads
-(benchmarks/online_read.py). Beside the features a row holds both of its clocks under a name that no feature has: Feast's
-SQLite store keeps event times in the zone of the process that writes, and its Redis store no available time at all.
+(benchmarks/online_read.py). Beside the features a row holds its mark, both clocks and a fingerprint, under a name that no
+feature has: Feast's SQLite store keeps event times in the zone of the process that writes, and its Redis store no
+available time at all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import math
 import sqlite3
 import struct
 import threading
@@ -22,13 +25,15 @@ from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS
 from feature_repo.definitions import PROJECT, EntityKey, Value, online_config, serialize_entity_key
 from feature_repo.online_server import OnlineUnavailable, client, is_server, reachable
 
-CLOCKS = "_clocks"
+MARK = "_mark"
 READ_SECONDS = 0.1  # a read takes a millisecond; a store that needs this long is as good as away
 BUSY_SECONDS = 0.1
 KEYS_PER_QUERY = 10_000  # SQLite takes 32,766 values in one query
 
 Entity = tuple[str | int, ...]
 """The values of a view's keys, in the order of the catalogue."""
+Mark = tuple[int, int, int]
+"""Event and available time in microseconds since 1970, and a fingerprint of the features."""
 Asked = Mapping[str, Sequence[Entity]]
 """View -> the entities to read, each once."""
 
@@ -44,6 +49,11 @@ class Stored:
     available: int
     values: tuple[float | None, ...]
 
+    @property
+    def mark(self) -> Mark:
+        """What tells this row from another of the same entity, and which of the two is newer."""
+        return self.event, self.available, _fingerprint(self.values)
+
 
 class OnlineRows(Protocol):
     """Reads what is stored; raises OnlineUnavailable. Safe to share between threads."""
@@ -51,8 +61,8 @@ class OnlineRows(Protocol):
     def read(self, asked: Asked) -> dict[str, dict[Entity, Stored]]:
         """View -> entity -> its row, without the entities that were never stored."""
 
-    def clocks(self, view: str, entities: Iterable[Entity]) -> dict[Entity, tuple[int, int]]:
-        """Entity -> event and available time in microseconds, without those never stored."""
+    def marks(self, view: str, entities: Iterable[Entity]) -> dict[Entity, Mark]:
+        """Entity -> the mark of its row, without those never stored."""
 
 
 def online_rows(online: str, seconds: float) -> OnlineRows:
@@ -74,21 +84,26 @@ def entity_key(view: str, entity: Entity) -> EntityKey:
 
 
 def feature_values(view: str, row: Stored) -> dict[str, Value]:
-    """What Feast writes of a row: every feature as a double or nothing, and the clocks."""
+    """What Feast writes of a row: every feature as a double or nothing, and the row's mark."""
     features = {
         feature: Value() if value is None else Value(double_val=value)
         for feature, value in zip(FEATURES[view], row.values, strict=True)
     }
-    return features | {CLOCKS: Value(bytes_val=struct.pack("<qq", row.event, row.available))}
+    return features | {MARK: Value(bytes_val=struct.pack("<qqq", *row.mark))}
+
+
+def _fingerprint(values: tuple[float | None, ...]) -> int:
+    text = struct.pack(f"<{len(values)}d", *(math.nan if value is None else value for value in values))
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
 
 
 def _key_bytes(view: str, entity: Entity) -> bytes:
     return bytes(serialize_entity_key(entity_key(view, entity), 3))
 
 
-def _clocks(stored: bytes) -> tuple[int, int]:
-    event, available = struct.unpack("<qq", Value.FromString(stored).bytes_val)
-    return event, available
+def _mark(stored: bytes) -> Mark:
+    event, available, fingerprint = struct.unpack("<qqq", Value.FromString(stored).bytes_val)
+    return event, available, fingerprint
 
 
 def _number(stored: bytes | None) -> float | None:
@@ -108,11 +123,11 @@ class SqliteRows:
         """As OnlineRows says."""
         return {view: self._view(view, entities) for view, entities in asked.items()}
 
-    def clocks(self, view: str, entities: Iterable[Entity]) -> dict[Entity, tuple[int, int]]:
+    def marks(self, view: str, entities: Iterable[Entity]) -> dict[Entity, Mark]:
         """As OnlineRows says."""
         found = {}
-        for entity, _, value in self._lines(view, list(entities), f"AND feature_name = '{CLOCKS}'"):
-            found[entity] = _clocks(value)
+        for entity, _, value in self._lines(view, list(entities), f"AND feature_name = '{MARK}'"):
+            found[entity] = _mark(value)
         return found
 
     def _view(self, view: str, entities: Sequence[Entity]) -> dict[Entity, Stored]:
@@ -120,9 +135,9 @@ class SqliteRows:
         for entity, name, value in self._lines(view, entities):
             lines.setdefault(entity, {})[name] = value
         return {
-            entity: Stored(*_clocks(found[CLOCKS]), tuple(_number(found.get(name)) for name in FEATURES[view]))
+            entity: Stored(*_mark(found[MARK])[:2], tuple(_number(found.get(name)) for name in FEATURES[view]))
             for entity, found in lines.items()
-            if CLOCKS in found
+            if MARK in found
         }
 
     def _lines(self, view: str, entities: Sequence[Entity], more: str = "") -> Iterator[tuple[Entity, str, bytes]]:
@@ -163,25 +178,23 @@ class RedisRows:
     def __init__(self, online: str, seconds: float) -> None:
         self._online = online
         self._client = client(online, seconds)
-        self._fields = {view: [_field(view, name) for name in (CLOCKS, *FEATURES[view])] for view in FEATURES}
+        self._fields = {view: [_field(view, name) for name in (MARK, *FEATURES[view])] for view in FEATURES}
 
     def read(self, asked: Asked) -> dict[str, dict[Entity, Stored]]:
         """As OnlineRows says."""
         wanted = [(view, entity) for view, entities in asked.items() for entity in entities]
         found: dict[str, dict[Entity, Stored]] = {view: {} for view in asked}
         answers = self._ask((_key_bytes(view, entity), self._fields[view]) for view, entity in wanted)
-        for (view, entity), (clocks, *values) in zip(wanted, answers, strict=True):
-            if clocks is not None:
-                found[view][entity] = Stored(*_clocks(clocks), tuple(map(_number, values)))
+        for (view, entity), (mark, *values) in zip(wanted, answers, strict=True):
+            if mark is not None:
+                found[view][entity] = Stored(*_mark(mark)[:2], tuple(map(_number, values)))
         return found
 
-    def clocks(self, view: str, entities: Iterable[Entity]) -> dict[Entity, tuple[int, int]]:
+    def marks(self, view: str, entities: Iterable[Entity]) -> dict[Entity, Mark]:
         """As OnlineRows says."""
         wanted = list(entities)
         answers = self._ask((_key_bytes(view, entity), self._fields[view][:1]) for entity in wanted)
-        return {
-            entity: _clocks(clocks) for entity, (clocks,) in zip(wanted, answers, strict=True) if clocks is not None
-        }
+        return {entity: _mark(mark) for entity, (mark,) in zip(wanted, answers, strict=True) if mark is not None}
 
     def _ask(self, commands: Iterable[tuple[bytes, list[bytes]]]) -> list[list[bytes | None]]:
         """The fields of each hash, all in one round trip."""

@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from artifacts.refs import join
 from artifacts.store import manifest, read
-from feature_repo.tables import RAW_SCHEMAS, read_table
+from feature_repo.materialize import VISIBLE, load_day
+from feature_repo.tables import INSTANT, RAW_SCHEMAS, read_table
 from serving.contract import Feedback, ReplaySpec
 
 DAY = dt.timedelta(days=1)
@@ -70,15 +70,14 @@ class History:
         return sorted(labels, key=lambda label: (label.known_at, label.request_id))
 
     def instants(self, start: dt.datetime, end: dt.datetime) -> set[dt.datetime]:
-        """When rows of the views became available in [start, end)."""
+        """When rows of the views became visible in [start, end): available, and past their view's delay."""
         found: set[dt.datetime] = set()
         for day in self._days(start, end, before=1, after=0):
             uri = join(self._views, day.isoformat())
             if manifest(uri) is None:
                 continue
-            for path in read(uri).path.glob("*.parquet"):
-                column = pq.read_table(path, columns=["available_time"])["available_time"]
-                found.update(pc.unique(column).to_pylist())
+            for table in load_day(uri)[1].values():
+                found.update(pc.unique(table[VISIBLE].cast(INSTANT)).to_pylist())
         return {instant for instant in found if start <= instant < end}
 
     def _days(self, start: dt.datetime, end: dt.datetime, *, before: int, after: int) -> Iterable[dt.date]:

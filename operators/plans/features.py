@@ -8,10 +8,11 @@ from pydantic import AwareDatetime, BaseModel
 
 from artifacts.refs import Uri
 from feature_repo.contract import BuildSpec, CheckOnlineSpec, IngestSpec, MaterializeSpec, OnlineRef
-from feature_repo.snapshot import build_days, build_snapshot
+from feature_repo.snapshot import LATE_DAYS, build_days, build_snapshot
 from operators.pipelines import FeatureRepo
 
 HOUR = dt.timedelta(hours=1)
+DAY = dt.timedelta(days=1)
 
 
 class Built(BaseModel, frozen=True, extra="forbid"):
@@ -98,7 +99,14 @@ def materialize(repo: FeatureRepo, store: Uri, online: str, asked: Hours, built:
     end = min(asked.now, asked.end + HOUR)
     if end <= start:
         return None
-    return MaterializeSpec(calendar=repo.calendar, views=repo.views(store), online=online, start=start, end=end)
+    return MaterializeSpec(
+        calendar=repo.calendar,
+        views=repo.views(store),
+        online=online,
+        start=start,
+        end=end,
+        lookback=LATE_DAYS * DAY,  # a build looks for late records in the hours of these days again
+    )
 
 
 def check_online(repo: FeatureRepo, store: Uri, online: OnlineRef) -> CheckOnlineSpec:

@@ -78,7 +78,7 @@ def test_a_few_wrong_rows_are_an_alarm_and_many_a_failure(hours: Hours) -> None:
     )
     for number in range(8, 11):
         hours.spoil("flight_number", ("UA", number), 1.5)
-    with pytest.raises(DataFault, match=f"flight_number: 4 of {FLIGHTS} rows differ.*materialise the window again"):
+    with pytest.raises(DataFault, match=f"flight_number: 4 of {FLIGHTS} rows differ.*who else writes"):
         hours.check(START + HOUR)
 
 

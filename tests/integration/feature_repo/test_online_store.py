@@ -194,9 +194,22 @@ def test_a_row_waits_for_its_views_delay_as_in_the_join(store: Store, monkeypatc
 def test_repeating_a_window_changes_nothing(store: Store) -> None:
     store.publish(hourly([1.0, 2.0]))
     writer = store.open()
-    for _ in range(2):
-        writer.write(START, START + 2 * HOUR)
-        assert store.value(START + HOUR) == (2.0, "present", 0.0)
+    assert [writer.write(START, START + 2 * HOUR).rows["carrier"] for _ in range(2)] == [1, 0]
+    assert store.value(START + HOUR) == (2.0, "present", 0.0)
+
+
+def test_a_row_that_a_late_record_has_changed_is_written_anew(store: Store) -> None:
+    """Its clocks are those of its hour, long past; only looking back finds it."""
+    rows: list[Any] = [("UA", START, NONE, 1.0), ("AA", START, NONE, 1.0)]
+    store.publish({"carrier": rows})
+    writer = store.open()
+    writer.write(START, START + HOUR)
+    store.publish({"carrier": [*rows[1:], ("UA", START, NONE, 1.5), ("UA", START - 2 * HOUR, NONE, 9.0)]})
+    assert writer.write(START + HOUR, START + 2 * HOUR).rows["carrier"] == 0
+    assert writer.write(START + HOUR, START + 2 * HOUR, lookback=HOUR).rows["carrier"] == 1
+    assert [store.value(START, carrier)[0] for carrier in ("UA", "AA")] == [1.5, 1.0]
+    days = dt.timedelta(days=3)  # the days that a look back reaches need not have been built
+    assert writer.write(START + HOUR, START + 2 * HOUR, lookback=days).rows["carrier"] == 0
 
 
 def test_a_day_that_is_built_again_is_read_again(store: Store) -> None:
