@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 
 import numpy as np
+from pydantic import BaseModel
 
 from artifacts.refs import join, short
 from benchmarks.report import report
@@ -28,6 +29,14 @@ from training.scoring import scores_of
 DAY = dt.timedelta(days=1)
 
 
+def done(call: StepCall) -> BaseModel:
+    """The result of one step, done before or now."""
+    planned = plan(call, {}, platform().store)
+    if isinstance(planned, Skip):
+        raise TypeError(planned.reason)
+    return ProcessRunner(planned, ledger(), platform().state / "locks").run()
+
+
 def later_rows(last: dt.date) -> DatasetRef:
     """A training set that reaches ``last``, made by the same step as all others."""
     row = pipeline(MODEL)
@@ -39,10 +48,7 @@ def later_rows(last: dt.date) -> DatasetRef:
         DatasetRef,
         output=lambda _, key: join(platform().store, "datasets", MODEL, short(key)),
     )
-    planned = plan(call, {}, platform().store)
-    if isinstance(planned, Skip):
-        raise TypeError(planned.reason)
-    return DatasetRef.model_validate(ProcessRunner(planned, ledger(), platform().state / "locks").run())
+    return DatasetRef.model_validate(done(call))
 
 
 def main() -> None:

@@ -218,5 +218,6 @@ class SkewRef(Ref, frozen=True):
     mismatch_share: float = Field(description="Share of compared values that differ.")
     worst_feature: str | None
     worst_share: float
+    views: dict[str, float] = Field(description="View -> share of its compared values that differ.")
     auc_served: float | None = Field(description="AUC of the logged scores; None without both labels.")
     auc_offline: float | None = Field(description="AUC of the same package on the training set's features.")

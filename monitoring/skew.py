@@ -6,6 +6,7 @@ Both read the same view rows, so the expected share of differing values is zero;
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,6 +46,7 @@ class Skew(BaseModel, frozen=True, extra="forbid"):
     mismatch_share: float
     worst_feature: str | None
     worst_share: float
+    views: dict[str, float]
     auc_served: float | None
     auc_offline: float | None
     features: tuple[FeatureSkew, ...]
@@ -82,6 +84,7 @@ def compare(spec: SkewSpec) -> SkewRef:
         "mismatch_share": float(np.mean([feature.share for feature in features])),
         "worst_feature": worst.feature if worst.share else None,
         "worst_share": worst.share,
+        "views": view_shares(features),
         "auc_served": auc(column(sides.served, "score", "numeric")[known], label[known]),
         "auc_offline": auc(again[known], label[known]),
     }
@@ -126,6 +129,14 @@ def feature_skew(name: str, kind: Literal["numeric", "categorical"], sides: Side
         for row in np.flatnonzero(differs)[:EXAMPLES]
     )
     return FeatureSkew(feature=name, share=float(differs.mean()), examples=examples)
+
+
+def view_shares(features: Sequence[FeatureSkew]) -> dict[str, float]:
+    """View -> the share of its compared values that differ; what is computed from the request itself is a view too."""
+    shares: dict[str, list[float]] = {}
+    for feature in features:
+        shares.setdefault(feature.feature.partition("__")[0], []).append(feature.share)
+    return {view: float(np.mean(found)) for view, found in shares.items()}
 
 
 def equal(served: npt.NDArray[Any], offline: npt.NDArray[Any], relative: float) -> npt.NDArray[np.bool_]:

@@ -346,6 +346,7 @@ def test_skew_is_found_feature_by_feature(frozen: tuple[ReferenceSpec, Reference
     }
     assert shares["flight__distance"] == 0
     assert shares["flight__carrier"] == pytest.approx(6 / 590)
+    assert found.views == pytest.approx({"weather": 60 / 590, "origin": 0.0, "flight": 6 / 590 / 2})
 
 
 def test_skew_without_a_common_request_is_refused(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
