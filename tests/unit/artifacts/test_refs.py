@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from artifacts.refs import (
+    OnlineStore,
     Ref,
     Uri,
     canonical,
@@ -20,6 +21,7 @@ from artifacts.refs import (
     local_path,
     sha256,
     short,
+    without_password,
 )
 
 JSON = st.recursive(
@@ -111,3 +113,35 @@ def test_canonical_form_of_times_does_not_depend_on_their_zone() -> None:
     noon = dt.datetime(2013, 8, 31, 12, tzinfo=dt.UTC)
     same = noon.astimezone(dt.timezone(dt.timedelta(hours=-4)))
     assert canonical({"at": noon, "day": noon.date()}) == canonical({"at": same, "day": dt.date(2013, 8, 31)})
+
+
+@pytest.mark.parametrize("online", ["/state/online", "online", "redis://cache:6379/0", "rediss://ann@cache"])
+def test_an_online_store_is_a_folder_or_a_server(online: str) -> None:
+    assert TypeAdapter(OnlineStore).validate_python(online) == online
+
+
+@pytest.mark.parametrize(
+    ("online", "fault"),
+    [
+        ("redis://:hush@cache", "set PERENNIAL_ONLINE_PASSWORD instead"),
+        ("rediss://ann:hush@cache:7000/2", "set PERENNIAL_ONLINE_PASSWORD instead"),
+        ("http://cache", "is neither"),
+        ("redis://", "is neither"),
+    ],
+)
+def test_another_online_store_is_refused(online: str, fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        TypeAdapter(OnlineStore).validate_python(online)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("redis://ann:hu@sh@cache:7000/2", "redis://***@cache:7000/2"),
+        ("file:///a/b", "file:///a/b"),
+        ("someone@example", "someone@example"),
+        (7, 7),
+    ],
+)
+def test_a_message_shows_no_password(value: object, shown: object) -> None:
+    assert without_password(value) == shown

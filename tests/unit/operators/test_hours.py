@@ -2,8 +2,10 @@ import datetime as dt
 
 import pytest
 
+from feature_repo.contract import OnlineRef
+from feature_repo.snapshot import LATE_DAYS
 from operators.pipelines import FLIGHTS
-from operators.plans.features import Built, HoursRefused, hours, materialize
+from operators.plans.features import Built, HoursRefused, check_online, hours, materialize
 
 FIRST = FLIGHTS.calendar.starts(FLIGHTS.calendar.first)
 NOW = dt.datetime(2013, 9, 1, 14, 20, tzinfo=dt.UTC)
@@ -63,3 +65,20 @@ def test_hours_end_with_the_calendar():
     asked = hours(FLIGHTS, Built(), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), None, None, replay=False)
     assert asked
     assert asked.end == FLIGHTS.calendar.as_of(dt.date(2013, 12, 31))
+
+
+def test_a_window_looks_back_as_far_as_late_records_change_rows():
+    asked = hours(FLIGHTS, Built(), NOW, "2013-09-01", None, replay=False)
+    assert asked
+    spec = materialize(FLIGHTS, "file:///store", "online", asked, Built(materialized_to=NOW - dt.timedelta(hours=1)))
+    assert spec
+    assert (spec.start, spec.end, spec.lookback) == (NOW - dt.timedelta(hours=1), NOW, dt.timedelta(days=LATE_DAYS))
+
+
+def test_each_hour_reads_another_sample_back():
+    def spec(end):
+        return check_online(FLIGHTS, "file:///store", OnlineRef(online="online", start=FIRST, end=end, rows={}))
+
+    assert spec(NOW) == spec(NOW)
+    assert spec(NOW).end == NOW
+    assert spec(NOW).seed != spec(NOW + dt.timedelta(hours=1)).seed
