@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from artifacts.clock import Calendar
@@ -20,7 +19,7 @@ from artifacts.step import DataFault, progress, step
 from artifacts.store import manifest
 from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS, feature_column
 from feature_repo.contract import CheckOnlineSpec, ComparedView, OnlineCheckRef, OnlinePolicy
-from feature_repo.materialize import DAY, EPOCH, HOUR, LONGEST_DELAY, TICK, VISIBLE, load_day, newest_rows
+from feature_repo.materialize import DAY, EPOCH, HOUR, LONGEST_DELAY, TICK, VISIBLE, load_day, newest_rows, take_newer
 from feature_repo.online import ABSENT, AHEAD, EXPIRED, MAX_ROWS, PRESENT, OnlineFeatures, OnlineReader
 from feature_repo.online_rows import Entity, Stored
 
@@ -48,15 +47,15 @@ def offline_rows(calendar: Calendar, views: Uri, end: dt.datetime) -> dict[str, 
     oldest = max(view.ttl for view in VIEWS.values()) + LONGEST_DELAY
     first, last = calendar.of(end - oldest - HOUR), calendar.of(end - HOUR - TICK)
     days = [first + n * DAY for n in range((last - first).days + 1)]
-    parts: dict[str, list[pa.Table]] = {view: [] for view in FEATURES}
+    newest: dict[str, dict[Entity, Stored]] = {view: {} for view in FEATURES}
     for number, day in enumerate(days):
         progress(number / len(days) / 2, f"reading {day}")
         uri = join(views, str(day))
         if manifest(uri) is None:
             continue
         for view, rows in load_day(uri)[1].items():
-            parts[view].append(rows.filter(pc.field(VISIBLE) < (end - EPOCH) // TICK))
-    return {view: newest_rows(view, pa.concat_tables(found)) if found else {} for view, found in parts.items()}
+            take_newer(newest[view], newest_rows(view, rows.filter(pc.field(VISIBLE) < (end - EPOCH) // TICK)))
+    return newest
 
 
 def sampled(spec: CheckOnlineSpec, rows: Mapping[str, Mapping[Entity, Stored]]) -> dict[str, dict[Entity, Stored]]:

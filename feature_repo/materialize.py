@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -87,15 +88,15 @@ class Materializer:
     def _newest(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta) -> dict[str, dict[Entity, Stored]]:
         """View -> entity -> its newest row of the window, by event time, then by available time."""
         first, last = (start - lookback - EPOCH) // TICK, (end - EPOCH) // TICK
-        parts: dict[str, list[pa.Table]] = {view: [] for view in FEATURES}
+        newest: dict[str, dict[Entity, Stored]] = {view: {} for view in FEATURES}
         days = self._window_days(start, end, lookback)
         for number, day in enumerate(days):
             progress(number / len(days), f"reading {day}")
             for view, rows in self._day(day).items():
                 visible = rows[VISIBLE].to_numpy()
                 within = np.flatnonzero((visible >= first) & (visible < last))
-                parts[view].append(rows.take(pa.array(within)))
-        return {view: newest_rows(view, pa.concat_tables(found)) if found else {} for view, found in parts.items()}
+                take_newer(newest[view], newest_rows(view, rows.take(pa.array(within))))
+        return newest
 
     def _window_days(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta) -> list[dt.date]:
         """The service days that may hold rows of the window; those before it only hold late facts and may be missing."""
@@ -177,6 +178,14 @@ def newest_rows(view: str, table: pa.Table) -> dict[Entity, Stored]:
         entity: Stored(int(event[place]), int(available[place]), row)
         for (entity, place), row in zip(newest.items(), values, strict=True)
     }
+
+
+def take_newer(kept: dict[Entity, Stored], found: Mapping[Entity, Stored]) -> None:
+    """Puts the rows of a later table over those kept, entity by entity, unless they are older by event or available time."""
+    for entity, row in found.items():
+        old = kept.get(entity)
+        if old is None or (row.event, row.available) >= (old.event, old.available):
+            kept[entity] = row
 
 
 def is_news(mark: Mark, stored: Mark) -> bool:
