@@ -21,7 +21,6 @@ from artifacts.refs import (
     local_path,
     sha256,
     short,
-    without_password,
 )
 
 JSON = st.recursive(
@@ -132,16 +131,3 @@ def test_an_online_store_is_a_folder_or_a_server(online: str) -> None:
 def test_another_online_store_is_refused(online: str, fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
         TypeAdapter(OnlineStore).validate_python(online)
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("redis://ann:hu@sh@cache:7000/2", "redis://***@cache:7000/2"),
-        ("file:///a/b", "file:///a/b"),
-        ("someone@example", "someone@example"),
-        (7, 7),
-    ],
-)
-def test_a_message_shows_no_password(value: object, shown: object) -> None:
-    assert without_password(value) == shown
