@@ -383,7 +383,7 @@ def test_the_registry_holds_what_the_catalogue_names(store: Store) -> None:
 
 def test_writers_wait_for_each_other_and_nothing_is_lost(store: Store) -> None:
     """Field report 63: Feast's file registry has no locking, and concurrent writers lose each other's updates."""
-    hours = 4
+    hours = 2
     store.publish({"carrier": [(f"C{n}", START + n * HOUR, NONE, float(n)) for n in range(hours)]})
     code = (
         "import sys, datetime as dt; from feature_repo.materialize import Materializer;"
