@@ -43,8 +43,13 @@ def make(repo: FeatureRepo) -> DAG:
             return tasks.choose_hours(repo, params)
 
         @task(outlets=[events.features(repo.name)], trigger_rule="none_failed_min_one_success")
-        def publish(views: dict[str, Any], online: dict[str, Any] | None, checked: dict[str, Any] | None) -> None:
-            tasks.record_progress(repo, views, online, checked)
+        def publish(
+            lake: dict[str, Any],
+            views: dict[str, Any],
+            online: dict[str, Any] | None,
+            checked: dict[str, Any] | None,
+        ) -> None:
+            tasks.record_progress(repo, lake, views, online, checked)
 
         asked = hours()
         lake = payload(task_id="ingest", call=calls.ingest(repo), inputs={"hours": asked})
@@ -62,7 +67,7 @@ def make(repo: FeatureRepo) -> DAG:
         )
         checked = payload(task_id="check_online", call=calls.check_online(repo), inputs={"online": online.output})
         raw >> views
-        publish(views.output, online.output, checked.output)
+        publish(lake.output, views.output, online.output, checked.output)
     return dag
 
 

@@ -1,16 +1,20 @@
 """The step that builds the views of closed hours: one Spark session, one artifact per service day.
 
 A row for hour h uses only what was known by h's end, whatever the time of the build; building hour by hour gives the same
-bytes as building everything at once.
+bytes as building everything at once. Late records: a record may reach the lake after hours that it counts in were built,
+so the hours of the last ``late_days`` are computed again each time, and a day is published again when its bytes changed.
+Its manifest and the result say how many rows late records changed; any other day is left as it is, byte for byte.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -21,48 +25,66 @@ from artifacts.step import DataFault, progress, step
 from feature_repo import spark, tables
 from feature_repo.catalogue import ENTITY_KEYS, VIEWS
 from feature_repo.contract import BuildSpec, ViewsRef
-from feature_repo.snapshot import DAY, HOUR, build_days, build_snapshot, views_snapshot
+from feature_repo.snapshot import DAY, HOUR, build_days, build_from, build_snapshot, fact_days, views_snapshot
 from feature_repo.views import punctuality, rolling
 from feature_repo.views.congestion import congestion
 from feature_repo.views.rolling import Hours
 from feature_repo.views.weather import weather
 
 PUNCTUAL = ("carrier", "origin", "destination", "route", "flight_number")
+PASS_DAYS = 92  # a quarter at a time, so that the memory of a build does not grow with its range
 WRITERS = 4  # a publication waits for the disk several times, so a few at once
-READ = {
-    "schedule": ["flight_id", "origin", "scheduled_departure", "available_time"],
-    "departure": [
-        "flight_id", "carrier", "flight", "origin", "dest", "scheduled_departure", "cancelled", "departure_delay", "available_time"
-    ],
-    "arrival": [
-        "flight_id", "carrier", "flight", "origin", "dest",
-        "scheduled_departure", "diverted", "arrival_delay", "available_time",
-    ],
-    "weather": list(tables.VIEW_SCHEMAS["weather"].names),
+FACTS = {
+    "schedule": ("flight_id", "origin", "scheduled_departure", "available_time"),
+    "departure": (
+        "flight_id", *punctuality.KEYS, "scheduled_departure", "cancelled", "departure_delay", "available_time",
+    ),
+    "arrival": ("flight_id", *punctuality.KEYS, "scheduled_departure", "diverted", "arrival_delay", "available_time"),
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Built:
+    """What came of one day: its rows per view, and how many of them late records changed."""
+
+    day: dt.date
+    rows: Mapping[str, int]
+    late: int
+
+
 def build(spec: BuildSpec) -> ViewsRef:
-    """Builds the rows of the hours in (start, end] and merges them into the days that those hours belong to."""
+    """Builds the rows of the hours in (start, end] and merges them into the days that those hours belong to.
+
+    Raises DataFault with a line per problem of the lake, before anything is published.
+    """
     progress(0.01, "checking the lake")
     lake = read_lake(spec)
-    with spark.session("perennial-build") as session:
-        progress(0.2, "building the views")
-        rows = compute(session, spec, lake)
-    days = _days_to_write(spec)
-    counts = dict.fromkeys(VIEWS, 0)
-    with ThreadPoolExecutor(WRITERS) as pool:
-        for done, written in enumerate(pool.map(lambda day: _publish(spec, day, rows), days), start=1):
-            counts = {view: counts[view] + written[view] for view in VIEWS}
-            progress(0.75 + 0.25 * done / len(days), f"views: {done} of {len(days)} days")
+    built: list[Built] = []
+    with spark.session("perennial-build") as session, ThreadPoolExecutor(WRITERS) as pool:
+        for after, until in passes(spec):
+            progress(0.2 + 0.8 * _share(spec, after), "building the views")
+            rows = compute(session, spec, lake, after, until)
+            for one in pool.map(lambda day, rows=rows: _publish(spec, day, rows), _days(spec, after, until)):
+                built.append(one)
+                progress(0.2 + 0.8 * _share(spec, spec.calendar.ends(one.day)), f"views: {one.day}")
     return ViewsRef(
         views=spec.views,
         start=spec.start,
         end=spec.end,
-        days=len(days),
-        rows=counts,
-        digest=views_snapshot(spec.views, days[0], days[-1]),
+        days=len(built),
+        rows={view: sum(one.rows[view] for one in built) for view in VIEWS},
+        late={one.day.isoformat(): one.late for one in built if one.late},
+        digest=views_snapshot(spec.views, built[0].day, built[-1].day),
     )
+
+
+def passes(spec: BuildSpec) -> Iterator[tuple[dt.datetime, dt.datetime]]:
+    """The hours of a build, looked at again ones too, as ranges (after, until] that end where a service day does."""
+    after = build_from(spec.calendar, spec.start, spec.late_days)
+    while after < spec.end:
+        until = min(spec.calendar.starts(spec.calendar.of(after) + PASS_DAYS * DAY), spec.end)
+        yield after, until
+        after = until
 
 
 def read_lake(spec: BuildSpec) -> dict[str, pa.Table]:
@@ -81,71 +103,102 @@ def read_lake(spec: BuildSpec) -> dict[str, pa.Table]:
     return loaded
 
 
-def compute(session: SparkSession, spec: BuildSpec, lake: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """The rows of each view for the hours in (start, end]; of the weather also those of the days before."""
-    hours = Hours.of(spec)
-    frames = {name: spark.frame(session, lake[name].select(columns)) for name, columns in READ.items()}
+def compute(
+    session: SparkSession, spec: BuildSpec, lake: Mapping[str, pa.Table], after: dt.datetime, until: dt.datetime
+) -> dict[str, pa.Table]:
+    """The rows of each view for the hours in (after, until], sorted by event time."""
+    session.conf.set("spark.sql.adaptive.enabled", "false")  # it would plan each shuffle anew, for data that is small
+    hours = Hours.of(spec, after, until)
     known = {
-        name: rolling.versions(frames[name], hours.late_days).cache() for name in ("schedule", "departure", "arrival")
+        name: rolling.versions(
+            spark.frame(session, _part(spec, lake[name].select(columns), after, until)), hours.late_days
+        )
+        for name, columns in FACTS.items()
     }
-    facts = punctuality.facts(known["departure"], known["arrival"], hours).cache()
-    views = {
-        **{view: punctuality.punctuality(ENTITY_KEYS[view], facts, hours) for view in PUNCTUAL},
-        "weather": weather(frames["weather"], spec.start - spec.late_days * DAY, spec.end),
-        "congestion": congestion(known["schedule"], known["departure"], hours),
+    facts = punctuality.facts(known["departure"], known["arrival"], hours.late_minutes)
+    found = {
+        "weather": weather(spark.frame(session, lake["weather"]), after, until).toArrow(),
+        "congestion": congestion(known["schedule"], known["departure"], hours).toArrow(),
     }
-    rows = {}
-    for done, (view, content) in enumerate(views.items(), start=1):
-        rows[view] = content.toArrow().cast(tables.VIEW_SCHEMAS[view]).sort_by("event_time")
-        progress(0.2 + 0.55 * done / len(views), f"built the view {view}")
-    return rows
+    punctual = punctuality.punctuality({view: ENTITY_KEYS[view] for view in PUNCTUAL}, facts, hours).toArrow()
+    found |= {view: punctual.filter(pc.equal(punctual["view"], view)) for view in PUNCTUAL}
+    return {
+        view: found[view].select(schema.names).cast(schema).sort_by("event_time")
+        for view, schema in tables.VIEW_SCHEMAS.items()
+    }
 
 
-def _days_to_write(spec: BuildSpec) -> tuple[dt.date, ...]:
-    """The days of the hours, and before them those days that are there and may still get a late observation."""
+def _part(spec: BuildSpec, facts: pa.Table, after: dt.datetime, until: dt.datetime) -> pa.Table:
+    """The facts of the flights that hours in (after, until] look at."""
+    first, last = fact_days(spec.calendar, after, until, spec.late_days)
+    begins, ends = spec.calendar.starts(first), spec.calendar.ends(last)
+    due = facts["scheduled_departure"]
+    return facts.filter(pc.and_(pc.greater_equal(due, _instant(begins)), pc.less(due, _instant(ends))))
+
+
+def _days(spec: BuildSpec, after: dt.datetime, until: dt.datetime) -> Iterator[dt.date]:
+    """The days of the hours in (after, until]; those before the hours that were asked for only where they are there."""
     calendar = spec.calendar
-    first, last = max(calendar.first, calendar.of(spec.start)), calendar.of(spec.end - HOUR)
-    earlier = tables.day_range(max(calendar.first, first - spec.late_days * DAY), first - DAY)
-    return (*(day for day in earlier if _published(spec, day)), *tables.day_range(first, last))
+    asked = max(calendar.first, calendar.of(spec.start))
+    for day in tables.day_range(max(calendar.first, calendar.of(after)), calendar.of(until - HOUR)):
+        if day >= asked or store.manifest(join(spec.views, day.isoformat())) is not None:
+            yield day
 
 
-def _published(spec: BuildSpec, day: dt.date) -> bool:
-    return store.manifest(join(spec.views, day.isoformat())) is not None
+def _share(spec: BuildSpec, reached: dt.datetime) -> float:
+    first = build_from(spec.calendar, spec.start, spec.late_days)
+    return min(1.0, (reached - first) / (spec.end - first))
 
 
-def _publish(spec: BuildSpec, day: dt.date, rows: Mapping[str, pa.Table]) -> dict[str, int]:
+def _publish(spec: BuildSpec, day: dt.date, rows: Mapping[str, pa.Table]) -> Built:
     """Merges the built rows into one day; the rows of its other hours stay as they are."""
     uri = join(spec.views, day.isoformat())
-    there = store.read(uri) if _published(spec, day) else None
     begins, ends = spec.calendar.starts(day), spec.calendar.ends(day)
-    merged = {}
+    again = build_from(spec.calendar, spec.start, spec.late_days)
+    there = tables.published_day(uri, needed=begins < again or spec.end < ends)
+    published = store.manifest(uri) is not None  # a day that is not there gets the hours that were asked for, no more
+    after, until = max(begins, again if published else spec.start), min(ends, spec.end)
+    merged, late = {}, {}
     for view, schema in tables.VIEW_SCHEMAS.items():
-        # an observation is out a little after its hour, so those of the last days are looked for again
-        late = spec.late_days * DAY if view == "weather" and there else dt.timedelta(0)
-        fresh = between(rows[view], max(begins, spec.start - late), min(ends, spec.end))
-        kept = outside(tables.read_table(there, view, schema), spec.start - late, spec.end) if there else None
-        merged[view] = pa.concat_tables([kept, fresh]) if kept else fresh
+        merged[view] = between(rows[view], after, until)
+        if there:
+            old = tables.read_table(there, view, schema)
+            before, now = (_known(table, after, spec.start) for table in (old, merged[view]))
+            late[view] = len(tables.changed_rows(before, now, (*ENTITY_KEYS[view], *rolling.CLOCKS)))
+            merged[view] = pa.concat_tables([outside(old, after, until), merged[view]])
     files = {f"{view}.parquet": tables.view_bytes(view, table) for view, table in merged.items()}
     counts = {view: table.num_rows for view, table in merged.items()}
-    tables.publish_day(uri, "view-day", files, {"day": day.isoformat(), "rows": counts})
-    return counts
+    facts = {"day": day.isoformat(), "rows": counts} | tables.counted(there, "late", late)
+    tables.publish_day(uri, "view-day", files, facts)
+    return Built(day, counts, sum(late.values()))
 
 
-def between(table: pa.Table, after: dt.datetime, until: dt.datetime) -> pa.Table:
-    """The rows with after < event_time <= until."""
-    return table.filter(_inside(table, after, until))
+def _known(table: pa.Table, after: dt.datetime, by: dt.datetime) -> pa.Table:
+    """The rows of hours after ``after`` that a build up to ``by`` should have had."""
+    return table.filter(
+        pc.and_(pc.greater(table["event_time"], _instant(after)), pc.less_equal(table["available_time"], _instant(by)))
+    )
+
+
+def between(ordered: pa.Table, after: dt.datetime, until: dt.datetime) -> pa.Table:
+    """The rows with after < event_time <= until, of a table that is sorted by event time; nothing is copied."""
+    when = ordered["event_time"].to_numpy()
+    first, last = np.searchsorted(when, [_numpy(after), _numpy(until)], side="right")
+    return ordered.slice(first, last - first)
 
 
 def outside(table: pa.Table, after: dt.datetime, until: dt.datetime) -> pa.Table:
-    """The rows that ``between`` leaves out."""
-    return table.filter(pc.invert(_inside(table, after, until)))
-
-
-def _inside(table: pa.Table, after: dt.datetime, until: dt.datetime) -> pa.ChunkedArray:
+    """The rows that ``between`` leaves out, of a table in any order."""
     when = table["event_time"]
-    return pc.and_(
-        pc.greater(when, pa.scalar(after, tables.INSTANT)), pc.less_equal(when, pa.scalar(until, tables.INSTANT))
-    )
+    return table.filter(pc.or_(pc.less_equal(when, _instant(after)), pc.greater(when, _instant(until))))
+
+
+def _instant(value: dt.datetime) -> pa.Scalar:
+    return pa.scalar(value, tables.INSTANT)
+
+
+def _numpy(value: dt.datetime) -> np.datetime64:
+    return np.datetime64(value.astimezone(dt.UTC).replace(tzinfo=None), "us")
 
 
 if __name__ == "__main__":

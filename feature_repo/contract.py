@@ -22,6 +22,14 @@ class IngestSpec(BaseModel, frozen=True, extra="forbid"):
     lake: Uri
     first: dt.date
     last: dt.date
+    built_to: AwareDatetime | None = Field(
+        default=None, description="Hours up to here are built; a record that was known by then and lands now is late."
+    )
+    closed_to: AwareDatetime | None = Field(
+        default=None,
+        description="A day that ends after this instant is still running and may be empty; none may without it.",
+    )
+    late_days: int = Field(default=2, ge=0, description="The build's ``late_days``.")
 
     @model_validator(mode="after")
     def _ordered(self) -> IngestSpec:
@@ -39,6 +47,15 @@ class LakeRef(BaseModel, frozen=True, extra="forbid"):
     days: int = Field(ge=0)
     written: int = Field(ge=0, description="Days that this ingest added or restated.")
     rows: dict[str, int]
+    late: dict[str, int] = Field(
+        default={},
+        description="Day -> rows that landed after hours in which they count were built; builds take them in.",
+    )
+    too_late: dict[str, int] = Field(
+        default={},
+        description="Day -> rows that came more than ``late_days`` late: hours built earlier lack those that landed so, until "
+        "they are built by hand; no view counts those that became known so.",
+    )
     digest: Digest = Field(description="Digest over the days' names and digests: the source snapshot.")
 
 
@@ -104,7 +121,10 @@ class BuildSpec(BaseModel, frozen=True, extra="forbid"):
     end: AwareDatetime
     late_minutes: int = Field(default=15, gt=0, description="A flight this late, or later, counts as late.")
     late_days: int = Field(
-        default=2, ge=0, description="Days after its service day in which a fact may still become known or be restated."
+        default=2,
+        ge=0,
+        description="Days after its service day in which a fact may become known or be restated, and after it became known "
+        "in which it may reach the lake.",
     )
 
     @model_validator(mode="after")
@@ -125,6 +145,9 @@ class ViewsRef(BaseModel, frozen=True, extra="forbid"):
     end: AwareDatetime
     days: int
     rows: dict[str, int] = Field(description="Rows per view in the days that this build wrote.")
+    late: dict[str, int] = Field(
+        default={}, description="Day -> rows of hours built before ``start`` that late records changed."
+    )
     digest: Digest
 
 

@@ -32,13 +32,25 @@ def views_snapshot(views: Uri, first: dt.date, last: dt.date) -> Digest:
     return _snapshot(views, first, last)
 
 
+def build_from(calendar: Calendar, start: dt.datetime, late_days: int = LATE_DAYS) -> dt.datetime:
+    """Where a build of the hours after ``start`` begins: it looks for late records in the hours of the last days again."""
+    return max(start - late_days * DAY, calendar.starts(calendar.first))
+
+
+def fact_days(
+    calendar: Calendar, after: dt.datetime, until: dt.datetime, late_days: int = LATE_DAYS
+) -> tuple[dt.date, dt.date]:
+    """First and last day of the lake whose facts count in (after, until]: the longest window back, congestion ahead."""
+    back = (max(WINDOW_HOURS.values()) + 1) * HOUR + (late_days + 1) * DAY
+    first, last = calendar.of(after - back), calendar.of(until + CONGESTION_HOURS * HOUR)
+    return max(first, calendar.first), min(last, calendar.last) if calendar.last else last
+
+
 def build_days(
     calendar: Calendar, start: dt.datetime, end: dt.datetime, late_days: int = LATE_DAYS
 ) -> tuple[dt.date, dt.date]:
-    """First and last day of the lake that a build of (start, end] reads: the longest window back, congestion ahead."""
-    back = (max(WINDOW_HOURS.values()) + 1) * HOUR + (late_days + 1) * DAY
-    first, last = calendar.of(start - back), calendar.of(end + CONGESTION_HOURS * HOUR)
-    return max(first, calendar.first), min(last, calendar.last) if calendar.last else last
+    """First and last day of the lake that a build of (start, end] reads."""
+    return fact_days(calendar, build_from(calendar, start, late_days), end, late_days)
 
 
 def build_snapshot(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -142,6 +144,35 @@ def raw_problems(place: str, tables: Mapping[str, pa.Table], *, whole: bool = Tr
             f"{place}/arrival.parquet: rows: the day is empty though {departed} flights departed; ingest the day again"
         )
     return problems
+
+
+def changed_rows(old: pa.Table, new: pa.Table, key: tuple[str, ...]) -> set[tuple[Any, ...]]:
+    """The keys of the rows that only one of two tables has, or that have other values there."""
+    order = [(name, "ascending") for name in key]
+    if old.sort_by(order).equals(new.sort_by(order)):
+        return set()
+    columns = [*key, *(name for name in old.column_names if name not in key)]
+    rows = ({tuple(row.values()) for row in table.select(columns).to_pylist()} for table in (old, new))
+    return {row[: len(key)] for row in set.symmetric_difference(*rows)}
+
+
+def published_day(uri: Uri, *, needed: bool) -> store.Artifact | None:
+    """The day that lies there, or None; a damaged one is None too, unless rows of it are ``needed`` (ArtifactCorrupt)."""
+    try:
+        return store.read(uri)
+    except store.ArtifactMissing:
+        return None
+    except store.ArtifactCorrupt:
+        if needed:
+            raise
+        return None
+
+
+def counted(there: store.Artifact | None, fact: str, more: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """A manifest's fact that counts rows over all publications of a day; nothing while there is nothing to count."""
+    before = there.manifest.facts.get(fact, {}) if there else {}
+    total = Counter(before if isinstance(before, dict) else {}) + Counter(more)
+    return {fact: dict(sorted(total.items()))} if total else {}
 
 
 def publish_day(uri: Uri, kind: str, files: Mapping[str, bytes], facts: Mapping[str, object]) -> bool:

@@ -6,6 +6,7 @@ one row per flight; here each fact gets its own row, with the time at which it b
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.util
 from pathlib import Path
 
@@ -36,12 +37,16 @@ def folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
-def tables(calendar: Calendar) -> dict[str, pa.Table]:
-    """The four raw tables with a ``day`` column (service day, date32), for every service day that the source covers."""
+def tables(calendar: Calendar, first: dt.date, last: dt.date) -> dict[str, pa.Table]:
+    """The four raw tables with a ``day`` column (service day, date32), for the service days from first to last."""
     root = folder()
     flights = pd.read_csv(root / "flights.csv.zip", usecols=list(FLIGHT_COLUMNS), na_values=["NA"])
     airports = pd.read_csv(root / "airports.csv", usecols=["faa", "tzone"], na_values=["NA"])
     weather = pd.read_csv(root / "weather.csv", na_values=["NA"])
+    begins, ends = pd.Timestamp(calendar.starts(first)), pd.Timestamp(calendar.ends(last))
+    due, observed = pd.to_datetime(flights["time_hour"], utc=True), pd.to_datetime(weather["time_hour"], utc=True)
+    flights = flights[(due >= begins) & (due < ends)]  # before the work that grows with the rows
+    weather = weather[(observed > begins) & (observed <= ends)]
     return facts(flights, zones(airports), calendar) | {"weather": observations(weather, calendar)}
 
 

@@ -15,80 +15,86 @@ Means and shares are null when the window holds nothing to divide by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  the name that Spark's own documentation uses
+from pyspark.sql import DataFrame
 
 from feature_repo.catalogue import WINDOW_HOURS
 from feature_repo.views import rolling
 from feature_repo.views.rolling import Hours, ratio
 
-KEYS = ("carrier", "flight", "origin", "dest")
+KEYS = {"carrier": "STRING", "flight": "BIGINT", "origin": "STRING", "dest": "STRING"}
 MEASURES = (
-    "departed", "cancelled", "departure_facts", "departure_delay", "departure_delays",
-    "arrival_delay", "arrival_delays", "outcomes", "late",
+    "departed", "cancelled", "departure_delay", "departure_delays", "arrival_delay", "arrival_delays", "outcomes", "late",
 )  # fmt: skip
 
 
-def punctuality(keys: Sequence[str], facts: DataFrame, hours: Hours) -> DataFrame:
-    """Rows (keys, event_time, available_time, features) of the hours, for a key that the ``facts`` below carry."""
-    counted = rolling.in_windows(facts, keys, MEASURES, hours)
+def punctuality(views: Mapping[str, Sequence[str]], facts: DataFrame, hours: Hours) -> DataFrame:
+    """Rows (view, carrier, flight, origin, dest, event_time, available_time, features) of the hours, for several views.
+
+    ``views`` names the keys of each; a key that a view has not is null in its rows. One plan for all of them, because at
+    an hour's size Spark spends its time on plans.
+    """
+    keyed = facts.selectExpr(*MEASURES, "since", "until", f"inline(array({', '.join(map(_entity, views.items()))}))")
+    keys = ("view", *KEYS)
+    counted = rolling.in_windows(keyed, keys, MEASURES, hours)
     longest = max(WINDOW_HOURS, key=lambda window: WINDOW_HOURS[window])
-    alive = F.col(f"departure_facts_{longest}") + F.col(f"outcomes_{longest}") > 0
+    alive = f"departed_{longest} + cancelled_{longest} + outcomes_{longest} > 0"
     return rolling.rows(counted, keys, features(), alive, hours)
 
 
-def facts(departure: DataFrame, arrival: DataFrame, hours: Hours) -> DataFrame:
-    """What departures and arrivals add up to, per flight's keys and the hours [since, until) in which it is known.
+def facts(departure: DataFrame, arrival: DataFrame, late_minutes: int) -> DataFrame:
+    """What departures and arrivals add up to, with the keys of the flight and the hours [since, until) in which it counts.
 
-    Both come with their hours, from ``rolling.versions``.
+    Both come with their hours, from ``rolling.versions``. A flight this late (minutes), or later, is late.
     """
-    every = _departures(departure).unionByName(_arrivals(arrival, hours.late_minutes))
-    return every.groupBy(*KEYS, "since", "until").agg(*(F.sum(name).alias(name) for name in MEASURES))
+    return _departures(departure).unionByName(_arrivals(arrival, late_minutes))
 
 
-def features() -> dict[str, Column]:
-    """The features as expressions over the counted measures."""
-    found: dict[str, Column] = {}
+def features() -> dict[str, str]:
+    """The features as SQL over the counted measures."""
+    found: dict[str, str] = {}
     for window in WINDOW_HOURS:
-        found[f"departures_{window}"] = F.col(f"departed_{window}")
+        found[f"departures_{window}"] = f"departed_{window}"
         found[f"departure_delay_mean_{window}"] = ratio(f"departure_delay_{window}", f"departure_delays_{window}")
         found[f"arrival_delay_mean_{window}"] = ratio(f"arrival_delay_{window}", f"arrival_delays_{window}")
         found[f"late_share_{window}"] = ratio(f"late_{window}", f"outcomes_{window}")
-        found[f"cancelled_share_{window}"] = ratio(f"cancelled_{window}", f"departure_facts_{window}")
+        found[f"cancelled_share_{window}"] = ratio(f"cancelled_{window}", f"departed_{window} + cancelled_{window}")
     return found
 
 
-def _measured(known: DataFrame, measures: dict[str, Column]) -> DataFrame:
-    every = (measures.get(name, F.lit(0)).cast("long").alias(name) for name in MEASURES)
-    return known.select(*KEYS, "since", "until", *every)
+def _entity(view: tuple[str, Sequence[str]]) -> str:
+    name, keys = view
+    columns = (f"'{key}', {key if key in keys else f'CAST(NULL AS {kind})'}" for key, kind in KEYS.items())
+    return f"named_struct('view', '{name}', {', '.join(columns)})"
+
+
+def _measured(known: DataFrame, measures: Mapping[str, str]) -> DataFrame:
+    every = (f"CAST({measures.get(name, '0')} AS BIGINT) AS {name}" for name in MEASURES)
+    return known.selectExpr(*KEYS, "since", "until", *every)
 
 
 def _departures(known: DataFrame) -> DataFrame:
-    cancelled = F.col("cancelled").cast("long")
     return _measured(
         known,
         {
-            "departed": 1 - cancelled,
-            "cancelled": cancelled,
-            "departure_facts": F.lit(1),
-            "departure_delay": F.coalesce(F.round("departure_delay"), F.lit(0)),  # whole minutes, so sums are exact
-            "departure_delays": F.col("departure_delay").isNotNull(),
-            "outcomes": cancelled,
-            "late": cancelled,
+            "departed": "NOT cancelled",
+            "cancelled": "cancelled",
+            "departure_delay": "coalesce(round(departure_delay), 0)",  # whole minutes, so sums are exact
+            "departure_delays": "departure_delay IS NOT NULL",
+            "outcomes": "cancelled",
+            "late": "cancelled",
         },
     )
 
 
 def _arrivals(known: DataFrame, late_minutes: int) -> DataFrame:
-    late = F.col("diverted") | (F.col("arrival_delay").isNotNull() & (F.col("arrival_delay") >= late_minutes))
     return _measured(
         known,
         {
-            "arrival_delay": F.coalesce(F.round("arrival_delay"), F.lit(0)),
-            "arrival_delays": F.col("arrival_delay").isNotNull(),
-            "outcomes": F.lit(1),
-            "late": late,
+            "arrival_delay": "coalesce(round(arrival_delay), 0)",
+            "arrival_delays": "arrival_delay IS NOT NULL",
+            "outcomes": "1",
+            "late": f"diverted OR (arrival_delay IS NOT NULL AND arrival_delay >= {late_minutes})",
         },
     )

@@ -7,6 +7,7 @@ Hours are whole numbers, counted since 1970 UTC; hour h ends at h * 3600 s, and 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from feature_repo.contract import BuildSpec
 SECONDS = 3600
 NEVER = 1 << 40
 REPEAT_HOURS = 24  # a live entity's row is written again this often, so that ttl never hides it
+CLOCKS = ("event_time", "available_time")
 REPEAT_AT = 9  # 09:00 UTC, when a New York service day begins in winter
 
 
@@ -33,10 +35,10 @@ class Hours:
     late_days: int
 
     @classmethod
-    def of(cls, spec: BuildSpec) -> Hours:
-        """The hours that a build asks for."""
+    def of(cls, spec: BuildSpec, after: dt.datetime, until: dt.datetime) -> Hours:
+        """The hours that end in (after, until], under the rules of a build."""
         first = int(spec.calendar.starts(spec.calendar.first).timestamp()) // SECONDS + 1
-        start, end = (int(instant.timestamp()) // SECONDS for instant in (spec.start, spec.end))
+        start, end = (int(instant.timestamp()) // SECONDS for instant in (after, until))
         return cls(first, max(start, first - 1), end, spec.late_minutes, spec.late_days)
 
 
@@ -62,77 +64,81 @@ def versions(facts: DataFrame, late_days: int) -> DataFrame:
 
 
 def in_windows(facts: DataFrame, keys: Sequence[str], measures: Sequence[str], hours: Hours) -> DataFrame:
-    """Rows (keys, hour, ``<measure>_<window>``): sums over each window on available time, from a key's first change on."""
+    """Rows (keys, hour, next_hour, ``<measure>_<window>``): sums over each window on available time, from ``running``."""
     sums = facts.groupBy(*keys, "since", "until").agg(*(F.sum(name).alias(name) for name in measures))
-    begins = F.struct(F.col("since").alias("hour"), *(F.lit(1).alias(window) for window in WINDOW_HOURS))
-    ends = (
-        F.struct(
-            F.least("until", F.col("since") + width).alias("hour"),
-            *(F.lit(-1 if window == closing else 0).alias(window) for window in WINDOW_HOURS),
-        )
-        for closing, width in WINDOW_HOURS.items()
-    )
-    changes = {
-        f"{name}_{window}": F.col(f"edge.{window}") * F.col(name) for window in WINDOW_HOURS for name in measures
-    }
-    return running(sums.withColumn("edge", F.explode(F.array(begins, *ends))), keys, changes, hours)
+    edges = [_edge("since", dict.fromkeys(WINDOW_HOURS, 1))]
+    edges += (_edge(f"least(until, since + {width})", {window: -1}) for window, width in WINDOW_HOURS.items())
+    changes = {f"{name}_{window}": f"edge.`{window}` * {name}" for window in WINDOW_HOURS for name in measures}
+    return running(sums.selectExpr("*", f"explode(array({', '.join(edges)})) AS edge"), keys, changes, hours)
+
+
+def _edge(hour: str, signs: Mapping[str, int]) -> str:
+    """An hour at which a fact enters windows (1) or leaves them (-1)."""
+    inside = ", ".join(f"'{window}', {signs.get(window, 0)}" for window in WINDOW_HOURS)
+    return f"named_struct('hour', {hour}, {inside})"
 
 
 def levels(intervals: DataFrame, keys: Sequence[str], measures: Sequence[str], hours: Hours) -> DataFrame:
-    """Rows (keys, hour, measures): the sum of the intervals [lo, hi) that cover each hour, from a key's first change on."""
-    edges = F.array(
-        F.struct(F.col("lo").alias("hour"), F.lit(1).alias("sign")),
-        F.struct(F.col("hi").alias("hour"), F.lit(-1).alias("sign")),
-    )
-    changes = {name: F.col("edge.sign") * F.col(name) for name in measures}
-    return running(intervals.where("hi > lo").withColumn("edge", F.explode(edges)), keys, changes, hours)
+    """Rows (keys, hour, next_hour, measures): the sum of the intervals [lo, hi) that cover an hour, from ``running``."""
+    edges = "explode(array(named_struct('hour', lo, 'sign', 1), named_struct('hour', hi, 'sign', -1))) AS edge"
+    changes = {name: f"edge.sign * {name}" for name in measures}
+    return running(intervals.where("hi > lo").selectExpr("*", edges), keys, changes, hours)
 
 
-def running(edges: DataFrame, keys: Sequence[str], changes: Mapping[str, Column], hours: Hours) -> DataFrame:
-    """Rows (keys, hour, measures) for the hours start to end: running sums of what changes at each ``edge.hour``."""
+def running(edges: DataFrame, keys: Sequence[str], changes: Mapping[str, str], hours: Hours) -> DataFrame:
+    """Rows (keys, hour, next_hour, measures): running sums of what changes at each ``edge.hour``, for [hour, next_hour).
+
+    One row per key and hour in which something changes; what changed before ``hours.start`` is put together there.
+    """
     sums = (
         edges
-        .where(F.col("edge.hour") <= hours.end)
-        .groupBy(*keys, F.greatest("edge.hour", F.lit(hours.start)).alias("hour"))
-        .agg(*(F.sum(change).alias(name) for name, change in changes.items()))
+        .where(f"edge.hour <= {hours.end}")
+        .groupBy(*keys, F.expr(f"greatest(edge.hour, {hours.start})").alias("hour"))
+        .agg(*(F.expr(f"sum({change})").alias(name) for name, change in changes.items()))
     )
-    order = Window.partitionBy(*keys).orderBy("hour")
-    totals = sums.select(
+    order = f"PARTITION BY {', '.join(keys)} ORDER BY hour"
+    return sums.selectExpr(
         *keys,
         "hour",
-        (F.coalesce(F.lead("hour").over(order), F.lit(hours.end + 1)) - 1).alias("through"),
-        *(F.sum(name).over(order.rowsBetween(Window.unboundedPreceding, 0)).alias(name) for name in changes),
+        f"coalesce(lead(hour) OVER ({order}), {hours.end + 1}) AS next_hour",
+        *(f"sum({name}) OVER ({order} ROWS UNBOUNDED PRECEDING) AS {name}" for name in changes),
     )
-    return totals.withColumn("hour", F.explode(F.sequence("hour", "through"))).drop("through")
 
 
-def rows(
-    counted: DataFrame, keys: Sequence[str], features: Mapping[str, Column], alive: Column, hours: Hours
-) -> DataFrame:
+def rows(counted: DataFrame, keys: Sequence[str], features: Mapping[str, str], alive: str, hours: Hours) -> DataFrame:
     """The view's rows: an hour is written when the entity's values changed, when it appears or ends, and once a day.
 
-    All of that depends on this hour and the one before only, so that building hour by hour gives the same rows.
+    All of that depends on this hour and the one before only, so that building hour by hour gives the same rows. Between
+    two hours of change only the repeats are written, so no other hour is looked at. ``features`` and ``alive`` are SQL.
     """
-    order = Window.partitionBy(*keys).orderBy("hour")
-    valued = counted.select(
-        *keys,
-        "hour",
-        alive.alias("alive"),
-        F.struct(*(column.cast("double").alias(name) for name, column in features.items())).alias("values"),
+    order = f"PARTITION BY {', '.join(keys)} ORDER BY hour"
+    values = ", ".join(f"'{name}', CAST({feature} AS DOUBLE)" for name, feature in features.items())
+    written = (
+        f"explode(array_union(IF(turned, array(hour), array()), IF(alive, {_repeats(hours)}, array()))) AS written"
     )
-    compared = valued.select(
-        "*",
-        F.lag("alive", default=False).over(order).alias("lived"),
-        (~F.col("values").eqNullSafe(F.lag("values").over(order))).alias("changed"),
-    )
-    repeats = (F.col("hour") % REPEAT_HOURS == REPEAT_AT) | (F.col("hour") == hours.first)
-    written = (F.col("alive") & (repeats | ~F.col("lived") | F.col("changed"))) | (F.col("lived") & ~F.col("alive"))
-    end = F.timestamp_seconds(F.col("hour") * SECONDS)
-    return compared.where((F.col("hour") > hours.start) & written).select(
-        *keys, end.alias("event_time"), end.alias("available_time"), "values.*"
+    return (
+        counted
+        .selectExpr(*keys, "hour", "next_hour", f"{alive} AS alive", f"named_struct({values}) AS values")
+        .selectExpr(
+            "*",
+            f"lag(alive, 1, false) OVER ({order}) AS lived",
+            f"NOT (values <=> lag(values) OVER ({order})) AS changed",
+        )
+        .selectExpr("*", "(alive AND (changed OR NOT lived)) OR (lived AND NOT alive) AS turned")
+        .selectExpr(*keys, "values", written)
+        .where(f"written > {hours.start}")
+        .selectExpr(*keys, *(f"timestamp_seconds(written * {SECONDS}) AS {clock}" for clock in CLOCKS), "values.*")
     )
 
 
-def ratio(numerator: str, denominator: str) -> Column:
+def _repeats(hours: Hours) -> str:
+    """The hours in [hour, next_hour) in which a live entity is written whatever its values: once a day, and the very first."""
+    following = f"hour + pmod({REPEAT_AT} - hour, {REPEAT_HOURS})"
+    daily = f"filter(sequence({following}, next_hour + {REPEAT_HOURS}, {REPEAT_HOURS}L), at -> at < next_hour)"
+    opening = f"filter(array({hours.first}L), at -> at >= hour AND at < next_hour)"
+    return f"array_union({daily}, {opening})"
+
+
+def ratio(numerator: str, denominator: str) -> str:
     """One integer column over another as float64; null when there is nothing to divide by."""
-    return F.when(F.col(denominator) > 0, F.col(numerator).cast("double") / F.col(denominator))
+    return f"IF({denominator} > 0, CAST({numerator} AS DOUBLE) / ({denominator}), NULL)"

@@ -77,7 +77,15 @@ def hours(
 def ingest(repo: FeatureRepo, store: Uri, asked: Hours) -> IngestSpec:
     """The raw days that a build of the hours reads, back and ahead."""
     first, last = build_days(repo.calendar, asked.start, asked.end)
-    return IngestSpec(source=repo.source, calendar=repo.calendar, lake=repo.lake(store), first=first, last=last)
+    return IngestSpec(
+        source=repo.source,
+        calendar=repo.calendar,
+        lake=repo.lake(store),
+        first=first,
+        last=last,
+        built_to=asked.start,
+        closed_to=asked.end,
+    )
 
 
 def build(repo: FeatureRepo, store: Uri, asked: Hours) -> BuildSpec:

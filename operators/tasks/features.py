@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from artifacts.records import Conflict
-from feature_repo.contract import OnlineCheckRef, OnlineRef, ViewsRef
+from feature_repo.contract import LakeRef, OnlineCheckRef, OnlineRef, ViewsRef
 from operators import live
 from operators.ledger import ledger
 from operators.payload import load
@@ -35,11 +35,13 @@ def choose_hours(repo: FeatureRepo, params: Mapping[str, Any]) -> dict[str, Any]
 
 def record_progress(
     repo: FeatureRepo,
+    lake: Mapping[str, Any],
     views: Mapping[str, Any],
     online: Mapping[str, Any] | None,
     checked: Mapping[str, Any] | None,
 ) -> None:
-    """Moves the repo's progress record forward and writes the ledger's row, with what materialisation and check warn of."""
+    """Moves the repo's progress record forward and writes the ledger's row: late records, and what the online store warns of."""
+    lake_ref = load(lake, LakeRef)
     views_ref = load(views, ViewsRef)
     online_ref = load(online, OnlineRef) if online else None
     checked_ref = load(checked, OnlineCheckRef) if checked else None
@@ -57,8 +59,16 @@ def record_progress(
     alarms = [*(online_ref.alarms if online_ref else ()), *(checked_ref.alarms if checked_ref else ())]
     for alarm in alarms:
         log.warning("%s: %s", repo.name, alarm)
-    body = {"start": views_ref.start, "end": views_ref.end, "rows": views_ref.rows, "digest": views_ref.digest}
-    ledger().append("features", repo.name, {**body, "alarms": alarms})
+    ledger().append(
+        "features",
+        repo.name,
+        {
+            **views_ref.model_dump(include={"start", "end", "rows", "late", "digest"}),
+            "landed_late": lake_ref.late,
+            "landed_too_late": lake_ref.too_late,
+            "alarms": alarms,
+        },
+    )
 
 
 def _later(one: dt.datetime | None, other: dt.datetime) -> dt.datetime:

@@ -97,18 +97,19 @@ def test_ingest_brings_every_flight_once_and_the_long_day_has_25_hours(world: Wo
     assert CALENDAR.ends(dt.date(2013, 11, 2)) - CALENDAR.starts(dt.date(2013, 11, 2)) == 25 * HOUR
 
 
-def oracle(world: World, key: str, hour: pd.Timestamp) -> dict[str, dict[str, float]]:
-    """The carrier's or origin's features at one hour, straight from the definition."""
+def oracle(world: World, keys: list[str], hour: pd.Timestamp) -> dict[tuple[str, ...], dict[str, float]]:
+    """The features of each entity at one hour, straight from the definition."""
     raw = {name: t.to_pandas() for name, t in tables.load_raw(tables.read_days(world.lake, DAYS, "x"), DAYS).items()}
-    found: dict[str, dict[str, float]] = {}
+    found: dict[tuple[str, ...], dict[str, float]] = {}
     for window, hours in {"3h": 3, "1d": 24, "7d": 168}.items():
         since = hour - hours * HOUR
         dep, arr = (
             raw[name][(raw[name].available_time > since) & (raw[name].available_time <= hour)]
             for name in ("departure", "arrival")
         )
-        for entity in set(dep[key]) | set(arr[key]):
-            d, a = dep[dep[key] == entity], arr[arr[key] == entity]
+        left, came = (dict(iter(part.groupby(keys))) for part in (dep, arr))
+        for entity in {*left, *came}:
+            d, a = left.get(entity, dep[:0]), came.get(entity, arr[:0])
             late = (a.diverted | (a.arrival_delay >= 15)).sum() + d.cancelled.sum()
             outcomes = len(a) + d.cancelled.sum()
             found.setdefault(entity, {}).update({
@@ -121,18 +122,19 @@ def oracle(world: World, key: str, hour: pd.Timestamp) -> dict[str, dict[str, fl
     return found
 
 
-@pytest.mark.parametrize("view", ["carrier", "origin"])
+@pytest.mark.parametrize("view", ["carrier", "origin", "route"])
 @pytest.mark.parametrize("hour", ["2013-11-01T17:00Z", "2013-11-03T06:00Z", "2013-11-04T22:00Z"])
 def test_rolling_features_are_what_their_definition_says(world: World, view: str, hour: str) -> None:
     at = pd.Timestamp(hour)
     rows = rows_of(world.views, view)
-    newest = rows[rows.event_time <= at].groupby(view).last()
-    expected = oracle(world, view, at)
+    keys = list(tables.ENTITY_KEYS[view])
+    newest = {entity: part.iloc[-1] for entity, part in rows[rows.event_time <= at].groupby(keys)}
+    expected = oracle(world, keys, at)
     assert expected
+    assert set(newest) == set(expected)
     for entity, features in expected.items():
-        got = rows[(rows[view] == entity) & (rows.event_time <= at)].iloc[-1][list(features)].astype(float)
+        got = newest[entity][list(features)].astype(float)
         assert got.to_dict() == pytest.approx(features, nan_ok=True), entity
-    assert set(newest.index) == set(expected)
 
 
 def test_congestion_is_what_its_definition_says(world: World) -> None:
@@ -161,7 +163,7 @@ def test_rows_belong_to_their_day_change_and_repeat_within_a_day(world: World, v
         assert {CALENDAR.of(instant.to_pydatetime() - HOUR) for instant in when} == {day}
     if view == "weather":
         return
-    for _, rows in rows_of(world.views, view).groupby(tables.ENTITY_KEYS[view][0]):
+    for _, rows in rows_of(world.views, view).groupby(list(tables.ENTITY_KEYS[view])):
         assert rows.event_time.is_monotonic_increasing
         assert rows.event_time.diff().max() <= pd.Timedelta(hours=24)
         same = (rows[features].fillna(-1).diff().abs().sum(axis=1) == 0).iloc[1:]

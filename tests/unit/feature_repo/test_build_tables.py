@@ -97,7 +97,7 @@ def test_publishing_the_same_day_twice_writes_once(tmp_path: Path) -> None:
 def test_a_build_reads_the_longest_window_back_and_the_congestion_ahead() -> None:
     year = make.calendar("2013-01-01", "2013-12-31")
     noon = make.utc("2013-06-20T16:00:00")
-    assert snapshot.build_days(year, noon, noon + dt.timedelta(hours=1)) == (dt.date(2013, 6, 10), dt.date(2013, 6, 20))
+    assert snapshot.build_days(year, noon, noon + dt.timedelta(hours=1)) == (dt.date(2013, 6, 8), dt.date(2013, 6, 20))
     evening = make.utc("2013-06-21T06:00:00")
     assert snapshot.build_days(year, noon, evening)[1] == dt.date(2013, 6, 21)
     start = year.starts(year.first)

@@ -99,3 +99,13 @@ def test_an_observation_is_known_twenty_minutes_later_and_belongs_to_the_hour_th
     first, second = source.observations(rows, YEAR).to_pylist()
     assert (first["day"], second["day"]) == (dt.date(2013, 6, 3), dt.date(2013, 6, 4))
     assert first["available_time"] == utc("2013-06-04T08:20:00")
+
+
+def test_a_range_gives_the_same_rows_as_the_days_one_by_one() -> None:
+    first, last = dt.date(2013, 11, 2), dt.date(2013, 11, 3)  # the clock changes between them
+    together = source.tables(YEAR, first, last)
+    for name, table in together.items():
+        assert set(table["day"].to_pylist()) == {first, last}, name
+        apart = [source.tables(YEAR, day, day)[name].to_pylist() for day in (first, last)]
+        assert sorted(table.to_pylist(), key=str) == sorted(apart[0] + apart[1], key=str), name
+    assert together["schedule"].num_rows > 1000

@@ -5,7 +5,7 @@ import pytest
 from feature_repo.contract import OnlineRef
 from feature_repo.snapshot import LATE_DAYS
 from operators.pipelines import FLIGHTS
-from operators.plans.features import Built, HoursRefused, check_online, hours, materialize
+from operators.plans.features import Built, HoursRefused, check_online, hours, ingest, materialize
 
 FIRST = FLIGHTS.calendar.starts(FLIGHTS.calendar.first)
 NOW = dt.datetime(2013, 9, 1, 14, 20, tzinfo=dt.UTC)
@@ -82,3 +82,11 @@ def test_each_hour_reads_another_sample_back():
     assert spec(NOW) == spec(NOW)
     assert spec(NOW).end == NOW
     assert spec(NOW).seed != spec(NOW + dt.timedelta(hours=1)).seed
+
+
+def test_an_hour_reads_the_days_of_its_windows_and_says_what_is_built_and_what_has_closed():
+    asked = hours(FLIGHTS, Built(built_to=NOW.replace(minute=0) - dt.timedelta(hours=1)), NOW, None, None, replay=False)
+    assert asked
+    spec = ingest(FLIGHTS, "file:///store", asked)
+    assert (spec.first, spec.last) == (dt.date(2013, 8, 20), dt.date(2013, 9, 1))
+    assert (spec.built_to, spec.closed_to) == (asked.start, asked.end)
