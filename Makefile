@@ -39,7 +39,7 @@ check: setup ## format, lint, types, import contracts, unit and DAG tests
 format: setup ## format the code and mend what the linter can
 	@ruff format . && ruff check --fix .
 
-docs: setup ## write the pages that are generated: docs/dags.md, docs/settings.md
+docs: setup ## write the pages that are generated: docs/dags.md, docs/settings.md, docs/features.md
 	@$(PYTHON) -m operators.pages
 
 lock: ## resolve the versions anew

@@ -19,11 +19,13 @@ _SPANS = {"3h": "3 hours", "1d": "day", "7d": "week"}
 
 @dataclass(frozen=True)
 class Feature:
-    """One column of a view, float64; null when nothing is known."""
+    """One column of a view, float64, or one value of a request; null when nothing is known."""
 
     name: str
     unit: str
     meaning: str
+    window: str = ""
+    kind: Literal["float64", "string"] = "float64"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def _punctuality(whose: str) -> tuple[Feature, ...]:
         ("cancelled_share", "share", "Cancelled, of those that left or were cancelled in the last {span}."),
     )  # fmt: skip
     return tuple(
-        Feature(f"{name}_{window}", unit, text.format(whose=whose, span=_SPANS[window]))
+        Feature(f"{name}_{window}", unit, text.format(whose=whose, span=_SPANS[window]), f"last {_SPANS[window]}")
         for window in WINDOW_HOURS
         for name, unit, text in statistics
     )
@@ -92,14 +94,14 @@ VIEWS: Mapping[str, View] = MappingProxyType({
             "weather",
             {"origin": "string"},
             (
-                Feature("temp", "degrees Fahrenheit", "Air temperature at the hour observed."),
-                Feature("dewp", "degrees Fahrenheit", "Dew point at the hour observed."),
-                Feature("humid", "percent", "Relative humidity at the hour observed."),
-                Feature("wind_speed", "miles per hour", "Mean wind speed at the hour observed."),
-                Feature("wind_gust", "miles per hour", "Gusts at the hour observed; null when there were none."),
-                Feature("precip", "inches", "Precipitation in the hour observed."),
-                Feature("pressure", "millibars", "Air pressure at sea level at the hour observed."),
-                Feature("visib", "miles", "Visibility at the hour observed."),
+                Feature("temp", "degrees Fahrenheit", "Air temperature at the hour observed.", "hour observed"),
+                Feature("dewp", "degrees Fahrenheit", "Dew point at the hour observed.", "hour observed"),
+                Feature("humid", "percent", "Relative humidity at the hour observed.", "hour observed"),
+                Feature("wind_speed", "miles per hour", "Mean wind speed at the hour observed.", "hour observed"),
+                Feature("wind_gust", "miles per hour", "Gusts at the hour observed; null when there were none.", "hour observed"),
+                Feature("precip", "inches", "Precipitation in the hour observed.", "hour observed"),
+                Feature("pressure", "millibars", "Air pressure at sea level at the hour observed.", "hour observed"),
+                Feature("visib", "miles", "Visibility at the hour observed.", "hour observed"),
             ),
             "What the origin's weather station observed; known 20 minutes after its hour.",
         ),
@@ -107,15 +109,26 @@ VIEWS: Mapping[str, View] = MappingProxyType({
             "congestion",
             {"origin": "string"},
             (
-                Feature("scheduled_departures_next", "flights", "Scheduled to leave in the second and third hour ahead."),
-                Feature("scheduled_departures_last_3h", "flights", "Scheduled to leave in the last 3 hours."),
-                Feature("known_cancelled_last_3h", "flights", "Of those of the last 3 hours, known to be cancelled."),
-                Feature("known_late_last_3h", "flights", "Of those of the last 3 hours, known to have left late."),
+                Feature("scheduled_departures_next", "flights", "Scheduled to leave in the second and third hour ahead.", "1 to 3 hours ahead"),
+                Feature("scheduled_departures_last_3h", "flights", "Scheduled to leave in the last 3 hours.", "last 3 hours"),
+                Feature("known_cancelled_last_3h", "flights", "Of those of the last 3 hours, known to be cancelled.", "last 3 hours"),
+                Feature("known_late_last_3h", "flights", "Of those of the last 3 hours, known to have left late.", "last 3 hours"),
             ),
             "How much is scheduled at the origin around the hour, and what is already known to go wrong.",
         ),
     )
 })  # fmt: skip
+
+REQUEST_FEATURES = (
+    Feature("flight__distance", "miles", "Great-circle distance."),
+    Feature("flight__duration_minutes", "minutes", "Scheduled arrival minus scheduled departure."),
+    Feature("flight__hour", "hours", "Scheduled departure on New York's clock, minutes as a fraction."),
+    Feature("flight__carrier", "code", "The airline.", kind="string"),
+    Feature("flight__origin", "code", "The airport of departure.", kind="string"),
+    Feature("flight__dest", "code", "The airport of arrival.", kind="string"),
+    Feature("flight__weekday", "0 to 6", "Weekday of the scheduled departure in New York; 0 is Monday.", kind="string"),
+)
+"""What ``views/flight.py`` derives from a request, in the training set's columns; no view holds them."""
 
 FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     name: tuple(feature.name for feature in view.features) for name, view in VIEWS.items()

@@ -1,4 +1,4 @@
-"""Writes the pages that are generated: docs/dags.md from the DAGs, docs/settings.md from the settings (``make docs``)."""
+"""Writes the pages that are generated (``make docs``): docs/dags.md, docs/settings.md, and docs/features.md."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from pydantic_settings import BaseSettings
 
 from artifacts.settings import ROOT
+from feature_repo import catalogue_page
+from operators.pipelines import PIPELINES
 from operators.settings import Platform
 
 
@@ -65,11 +67,26 @@ def settings_page(settings: type[BaseSettings]) -> str:
 _DERIVED = {"store", "cache", "database", "mlflow", "online", "triton_repository"}
 
 
+def measured_features() -> catalogue_page.Measured:
+    """What the last measured build of the views gave."""
+    return catalogue_page.Measured.model_validate_json((ROOT / catalogue_page.SOURCE).read_bytes())
+
+
+def readers() -> dict[str, list[str]]:
+    """Column of the training set -> the models whose recipe reads it."""
+    found: dict[str, list[str]] = {}
+    for row in PIPELINES:
+        for column in (*row.recipe.COLUMNS.numeric, *row.recipe.COLUMNS.categorical):
+            found.setdefault(column, []).append(row.model)
+    return found
+
+
 def pages() -> dict[Path, str]:
     """Every generated page and its content."""
     return {
         ROOT / "docs" / "dags.md": dags_page(load_dags(ROOT / "dags").values()),
         ROOT / "docs" / "settings.md": settings_page(Platform),
+        ROOT / "docs" / "features.md": catalogue_page.page(measured_features(), readers()),
     }
 
 
