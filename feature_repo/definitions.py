@@ -1,8 +1,8 @@
 """The Feast objects of the repo and the one way to a Feast store; applied from code, never by ``feast apply``.
 
 Feast's file registry has no locking and two writers lose each other's updates (feast-dev/feast#2176), so ``apply``
-keeps other writers waiting and writes only when the definitions differ from those applied last. Nothing
-here loads pyspark: the offline side of Feast is unused, because the as-of join is ours (feature_repo/asof.py).
+keeps other writers waiting and writes only when the definitions differ from those applied last. Nothing here loads
+pyspark: the offline store is our as-of join (feature_repo/offline_store.py), which loads it when history is asked.
 """
 
 from __future__ import annotations
@@ -99,12 +99,17 @@ def objects(views: Uri) -> tuple[Entity | FeatureView | FeatureService, ...]:
                 name=f"{name}_rows",
                 path=join(views, "*", "*", f"{name}.parquet"),
                 file_format=ParquetFormat(),
+                tags={"artifacts": views},  # history reads what the manifests below name (feature_repo/source_rows.py)
                 **CLOCKS,
             ),
             online=True,
             description=view.meaning,
             owner=view.owner,
-            tags={"repo": "flights", "rows": "hourly, when changed"},
+            tags={
+                "repo": "flights",
+                "rows": "hourly, when changed",
+                "delay_seconds": f"{view.delay.total_seconds():g}",
+            },
         )
         for name, view in VIEWS.items()
     }
@@ -146,7 +151,8 @@ def feature_store(online: str, views: Uri) -> FeatureStore:
         provider="local",
         registry=RegistryConfig(path=registry_path(online, views), cache_ttl_seconds=0),
         online_store=online_config(online),
-        offline_store={"type": "file"},
+        offline_store={"type": "feature_repo.offline_store.AsOfOfflineStore", "require_available_time": True},
+        coerce_tz_aware=False,  # the offline store refuses instants without a zone; Feast would call them UTC
         entity_key_serialization_version=3,
         repo_path=Path(__file__).parent,
     )

@@ -27,12 +27,34 @@ class SparkSettings(BaseSettings):
     )
 
 
+def running(name: str) -> SparkSession:
+    """The session that is running in this process, or a new one; whoever owns the process stops it.
+
+    Raises ValueError when the session's time zone is not UTC: text and zoneless times would be read in another zone.
+    """
+    spark = SparkSession.getActiveSession() or _start(name)
+    if spark.conf.get("spark.sql.session.timeZone") not in {"UTC", "Etc/UTC", "Z", "+00:00"}:
+        raise ValueError(
+            f"spark.sql.session.timeZone: is {spark.conf.get('spark.sql.session.timeZone')}, it must be UTC; "
+            "remove it from the site's configuration, or set it on the session"
+        )
+    return spark
+
+
 @contextmanager
 def session(name: str) -> Iterator[SparkSession]:
     """A session for one step; stopped when the block ends, also after an error, so no driver is left behind."""
+    spark = _start(name)
+    try:
+        yield running(name)
+    finally:
+        spark.stop()
+
+
+def _start(name: str) -> SparkSession:
     options = SparkSettings()
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers take the first python3 on PATH, which lacks pyarrow
-    spark = (
+    spark: SparkSession = (
         SparkSession.builder
         .master(options.master)
         .appName(name)
@@ -48,14 +70,7 @@ def session(name: str) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    try:
-        if spark.conf.get("spark.sql.session.timeZone") != "UTC":
-            raise ValueError(
-                "the Spark session's time zone is not UTC; remove spark.sql.session.timeZone from the site's configuration"
-            )
-        yield spark
-    finally:
-        spark.stop()
+    return spark
 
 
 def frame(session: SparkSession, table: pa.Table) -> DataFrame:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's own documentation uses
 
 from artifacts import store
 from artifacts.step import DataFault, progress, step
 from feature_repo import asof, spark, tables
-from feature_repo.catalogue import ENTITY_KEYS, feature_columns
+from feature_repo.catalogue import ENTITY_KEYS, VIEWS, feature_columns, ttl_of
 from feature_repo.contract import DatasetRef, TrainingSetSpec
 from feature_repo.snapshot import dataset_key, feature_days, label_days, training_snapshots
 from feature_repo.views import flight
@@ -35,11 +35,23 @@ def training_set(spec: TrainingSetSpec) -> DatasetRef:
         progress(0.2, "joining as of each flight")
         facts = {name: spark.frame(session, lake[name].select(columns)) for name, columns in READ.items()}
         flights = outcomes(spec, facts).cache()
-        view_rows = {view: spark.frame(session, table) for view, table in views.items()}
-        joined = asof.join(flights, view_rows, ENTITY_KEYS, spec.delay, spec.ttl).toArrow()
+        joined = asof.join(flights, offers(spec, session, views)).toArrow()
         rows_in = flights.count()
     progress(0.85, "writing")
     return _publish(spec, *finish(spec, joined, rows_in))
+
+
+def offers(spec: TrainingSetSpec, session: SparkSession, views: Mapping[str, pa.Table]) -> dict[str, asof.Offers]:
+    """The views' rows with each view's own delay and ttl, as serving applies them; the spec may only be stricter."""
+    return {
+        view: asof.Offers(
+            rows=spark.frame(session, rows),
+            keys=ENTITY_KEYS[view],
+            delay=max(spec.delay, VIEWS[view].delay),
+            ttl=ttl_of(view, spec.ttl),
+        )
+        for view, rows in views.items()
+    }
 
 
 def read(spec: TrainingSetSpec) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
