@@ -12,7 +12,7 @@ def report(name: str, figures: Mapping[str, float], targets: Mapping[str, str]) 
     """Prints the figures beside their targets and writes them to the file that ``--json`` names."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    arguments = parser.parse_args()
+    arguments, _ = parser.parse_known_args()  # a benchmark may have words of its own
     width = max(map(len, figures))
     for key, value in figures.items():
         print(f"{key:<{width}}  {value:>12.4g}  {('target ' + targets[key]) if key in targets else ''}".rstrip())

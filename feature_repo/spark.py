@@ -20,7 +20,12 @@ class SparkSettings(BaseSettings):
 
     master: str = "local[2]"
     driver_memory: str = "2g"
-    shuffle_partitions: int = Field(default=2, gt=0)
+    shuffle_partitions: int = Field(
+        default=16,
+        gt=0,
+        description="Most pieces that a shuffle makes. Spark joins small ones again, to no fewer than it has cores; of a large "
+        "result each piece crosses the driver's heap whole, so two of them would need half of it.",
+    )
     java_options: str = Field(
         default="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         description="For the driver: a session that lives a minute spends more on the optimising compiler than it gains.",
@@ -65,6 +70,11 @@ def _start(name: str) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", str(options.shuffle_partitions))
+        .config("spark.driver.maxResultSize", "0")  # results pass through to Python piece by piece, they do not pile up
+        # rows from Arrow stay Arrow until a task reads them; else up to 48 MB travel row by row inside the tasks (3 x the CPU)
+        .config("spark.sql.execution.arrow.localRelationThreshold", "0")
+        # a result's columns are memory of their own, so that one can be put in order and let go before the next
+        .config("spark.sql.execution.arrow.pyspark.selfDestruct.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.catalogImplementation", "in-memory")
         .getOrCreate()

@@ -64,7 +64,9 @@ def stats(
     )
 
 
-def row(driver: str | None, event: dt.timedelta, trips: float | None, known: dt.timedelta | None = None) -> dict[str, Any]:
+def row(
+    driver: str | None, event: dt.timedelta, trips: float | None, known: dt.timedelta | None = None
+) -> dict[str, Any]:
     """A view row: its event relative to T, its value, and when it became available (at the event unless told)."""
     return {
         "driver": driver, "event_time": T + event, "available_time": T + (event if known is None else known), "trips": trips,
@@ -76,4 +78,17 @@ def asked(*drivers: str | None, at: dt.datetime = T, **columns: Any) -> pd.DataF
     return pd.DataFrame({"driver": list(drivers), "event_timestamp": pd.Series([at] * len(drivers)), **columns})
 
 
-__all__ = ["DAY", "HOUR", "INSTANT", "Float64", "Int64", "String", "T", "asked", "driver", "feast_store", "row", "stats"]
+__all__ = [
+    "DAY",
+    "HOUR",
+    "INSTANT",
+    "Float64",
+    "Int64",
+    "String",
+    "T",
+    "asked",
+    "driver",
+    "feast_store",
+    "row",
+    "stats",
+]
