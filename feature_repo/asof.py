@@ -50,9 +50,14 @@ def join(entities: DataFrame, views: Mapping[str, Offers], *, ages: bool = False
 
     With ``ages`` also ``<view>__age``: T minus the event_time of the row used, in seconds (double), null where none was.
     """
+    groups: dict[tuple[str, ...], dict[str, Offers]] = {}
+    for view, offers in views.items():
+        groups.setdefault(tuple(sorted(offers.keys)), {})[view] = offers
     joined = entities
-    for keys in sorted({tuple(sorted(offers.keys)) for offers in views.values()}):
-        shared = {view: offers for view, offers in views.items() if tuple(sorted(offers.keys)) == keys}
+    # what one shuffle adds the next must carry, so the widest come last
+    for keys, shared in sorted(
+        groups.items(), key=lambda group: (sum(len(o.values) for o in group[1].values()), group[0])
+    ):
         joined = _join_shared(joined, shared, keys)
     found = [name for view, offers in views.items() for name in output_columns(view, offers, ages=ages)]
     return joined.select(*entities.columns, *found)

@@ -107,7 +107,8 @@ def join(
     if problems:
         raise DataFault(problems)
     reader = SourceReader(session, repo_path)
-    offers, outputs = {}, {}
+    offers: dict[str, asof.Offers] = {}
+    outputs: dict[str, str] = {}
     for number, view in enumerate(views):
         name = f"v{number}"
         rows = checked(reader, view, _needed(view, span), strict=strict)

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from artifacts import store
 from artifacts.refs import Uri, file_uri, join
 from artifacts.step import DataFault
-from feature_repo import spark, tables
+from feature_repo import definitions, spark, tables
 from feature_repo.build import build
 from feature_repo.catalogue import VIEWS, feature_columns
 from feature_repo.contract import DatasetRef, IngestSpec, LakeRef
@@ -243,6 +243,20 @@ def test_the_training_set_has_every_flight_once_and_the_promised_columns(world: 
 def test_a_second_run_gives_the_same_bytes(world: World, tmp_path: Path) -> None:
     one, two = make_set(world, tmp_path / "one"), make_set(world, tmp_path / "two")
     assert (one.digest, one.key) == (two.digest, two.key)
+
+
+def test_feasts_history_is_the_training_set(world: World, tmp_path: Path) -> None:
+    """One engine serves both: asked through Feast for the set's rows, it gives the set's feature columns."""
+    rows = pq.read_table(store.read_ref(make_set(world, tmp_path / "set")).file("rows.parquet"))
+    definitions.apply(str(tmp_path / "online"), world.views)
+    feast = definitions.feature_store(str(tmp_path / "online"), world.views)
+    asked = rows.select(["row_id", "carrier", "flight", "origin", "dest", "at"]).to_pandas()
+    found = feast.get_historical_features(
+        asked.rename(columns={"at": "event_timestamp"}),
+        feast.get_feature_service(definitions.SERVICE),
+        full_feature_names=True,
+    ).to_arrow()
+    assert found.select(feature_columns()).equals(rows.select(feature_columns()))
 
 
 def test_what_becomes_known_later_changes_no_byte(world: World, tmp_path: Path) -> None:

@@ -75,6 +75,10 @@ def written(folder: Path, name: str, **columns: Any) -> Path:
     return folder / f"{name}.parquet"
 
 
+def trips_plus(inputs):  # no annotations: Feast evaluates them where this module's names are unknown
+    return inputs.assign(trips_plus=inputs["trips"] + inputs["extra"])[["trips_plus"]]
+
+
 @pytest.fixture(scope="module")
 def store(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     """Views with one, two and no entities, mapped columns, ties, zoneless nanoseconds, a service and an on-demand view."""
@@ -96,10 +100,7 @@ def store(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fe
     assert "ns" in str(pq.read_schema(pandas_file).field("event_time").type)
     request = RequestSource(name="extra", schema=[Field(name="extra", dtype=Float64)])
 
-    @on_demand_feature_view(sources=[base, request], schema=[Field(name="trips_plus", dtype=Float64)])
-    def plus(inputs: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame({"trips_plus": inputs["trips"] + inputs["extra"]})
-
+    plus = on_demand_feature_view(sources=[base, request], schema=[Field(name="trips_plus", dtype=Float64)])(trips_plus)
     objects = [
         driver(),
         customer,
@@ -174,7 +175,7 @@ def test_names_mapped_columns_and_aliases(store: FeatureStore) -> None:
 
 
 def test_on_demand_features_are_computed_on_what_was_joined(store: FeatureStore) -> None:
-    found = ask(store, asked("a", "b", extra=[0.5, 1.0]), "plus:trips_plus", "stats:trips")
+    found = ask(store, asked("a", "b", extra=[0.5, 1.0]), "trips_plus:trips_plus", "stats:trips")
     assert values(found, "trips_plus") == [2.5, 5.0]
 
 
@@ -305,7 +306,8 @@ def test_a_saved_dataset_is_kept_and_read_back(store: FeatureStore, tmp_path: Pa
 
 @pytest.mark.parametrize("latest", [True, False])
 def test_materialize_writes_what_was_known_at_the_end(session: SparkSession, tmp_path: Path, latest: bool) -> None:
-    view = stats(tmp_path, STATS, ttl=WEEK)
+    rows = [entry for entry in STATS if latest or entry["driver"]]  # Feast's own de-duplication cannot store a null key
+    view = stats(tmp_path, rows, ttl=WEEK)
     store = feast_store(tmp_path, driver(), view, materialization={"pull_latest_features": latest})
 
     def online() -> list[float | None]:
