@@ -113,11 +113,14 @@ def join(
         name = f"v{number}"
         rows = checked(reader, view, _needed(view, span), strict=strict)
         keys = {entities.key(key): _as_key(entities, key, rows, view) for key in view.keys}
-        values = {f"f{n}": rows.column(column) for n, column in enumerate(view.features.values())}
-        offers[name] = asof.Offers(_offered(rows, view, keys, values), tuple(keys), view.delay, view.ttl)
-        given = [*view.features, *([feature_column(view.view, asof.AGE)] if ages else [])]
-        outputs |= dict(zip(asof.output_columns(name, offers[name], ages=ages), given, strict=True))
-    return History(entities, asof.join(entities.frame, offers, ages=ages), outputs)
+        values = {column: f"f{n}" for n, column in enumerate(_compared(rows, view))}
+        named = {value: rows.column(column) for column, value in values.items()}
+        offers[name] = asof.Offers(_offered(rows, view, keys, named), tuple(keys), view.delay, view.ttl)
+        outputs |= {feature_column(name, values[column]): output for output, column in view.features.items()}
+        outputs |= {feature_column(name, asof.AGE): feature_column(view.view, asof.AGE)} if ages else {}
+    joined = asof.join(entities.frame, offers, ages=ages)
+    kept = [column for column in entities.frame.columns if column != asof.AT]
+    return History(entities, joined.select(*kept, *outputs), outputs)
 
 
 def latest(repo_path: Path | None, view: Wanted, start: dt.datetime, end: dt.datetime) -> pa.Table:
@@ -125,13 +128,13 @@ def latest(repo_path: Path | None, view: Wanted, start: dt.datetime, end: dt.dat
     rows = checked(SourceReader(spark.running(SESSION), repo_path), view, (None, end))
     event, available = clocks(rows, view)
     usable, columns = F.greatest(event, available), _stored(view)
-    values = {f"s{rows.names.index(name)}" for name in columns.values()}
+    values = [f"s{rows.names.index(name)}" for name in dict.fromkeys([*_compared(rows, view), *columns])]
     keys = [rows.column(column) for column in view.keys.values()]
     known = rows.frame.where(usable <= F.lit(end)).dropna(
         subset=[f"s{rows.names.index(k)}" for k in view.keys.values()]
     )
     best = known.groupBy(*keys).agg(
-        F.max(F.struct(event.alias("_event"), available.alias("_available"), *sorted(values))).alias("_best"),
+        F.max(F.struct(event.alias("_event"), available.alias("_available"), *values)).alias("_best"),
         F.max(usable).alias("_last"),
     )
     found = best.where(F.col("_last") >= F.lit(start)).select("_best.*")
@@ -158,6 +161,11 @@ def _stored(view: Wanted) -> dict[str, str]:
 
 def _table(rows: Rows, found: DataFrame, columns: dict[str, str]) -> pa.Table:
     return _named(found, {f"s{rows.names.index(column)}": name for name, column in columns.items()}).toArrow()
+
+
+def _compared(rows: Rows, view: Wanted) -> list[str]:
+    """The source's columns that break ties: every feature of the view in its order, so that asking for fewer changes nothing."""
+    return list(dict.fromkeys([*(name for name in view.declared if name in rows.names), *view.features.values()]))
 
 
 def _offered(rows: Rows, view: Wanted, keys: dict[str, Column], values: dict[str, Column]) -> DataFrame:

@@ -245,6 +245,7 @@ def _of_view(view: FeatureView, features: list[str], *, full_names: bool) -> Any
         available=stored.get(source.created_timestamp_column, source.created_timestamp_column) or None,
         ttl=view.ttl or None,
         delay=dt.timedelta(seconds=float(view.tags.get(DELAY_TAG, 0))),
+        declared=tuple(stored.get(feature.name, feature.name) for feature in view.features),
     )
 
 

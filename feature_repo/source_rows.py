@@ -36,7 +36,10 @@ Span = tuple[dt.datetime | None, dt.datetime | None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of one feature view. ``keys``: the entity frame's column -> the source's; ``features`` likewise."""
+    """What is asked of one feature view. ``keys``: the entity frame's column -> the source's; ``features`` likewise.
+
+    ``declared`` are the source's columns of all features of the view, asked for or not.
+    """
 
     view: str
     source: Any
@@ -46,6 +49,7 @@ class Wanted:
     available: str | None
     ttl: dt.timedelta | None
     delay: dt.timedelta = dt.timedelta(0)
+    declared: tuple[str, ...] = ()
 
 
 @dataclass

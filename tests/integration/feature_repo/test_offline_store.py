@@ -151,6 +151,16 @@ def test_ties_have_one_winner_and_make_no_rows(store: FeatureStore) -> None:
     assert values(ask(store, asked("a", "a", "a"), "tied:trips"), "trips") == [3.0, 3.0, 3.0]
 
 
+def test_a_tie_has_the_same_winner_for_part_of_a_view(session: SparkSession, tmp_path: Path) -> None:
+    rows = {"driver": ["a", "a"], "first": [2.0, 1.0], "second": [1.0, 2.0]}
+    fields = [Field(name=name, dtype=Float64) for name in ("first", "second")]
+    store = feast_store(tmp_path, driver(), view("both", [driver()], written(tmp_path, "both", **rows), *fields))
+    assert [ask(store, asked("a"), "both:second")[0]["second"], ask(store, asked("a"), "both:first")[0]["first"]] == [
+        1,
+        2,
+    ]
+
+
 def test_several_views_with_one_two_and_no_entities(store: FeatureStore) -> None:
     """Row 55 (feast#5590): rows that differ in one of several entities are not de-duplicated."""
     entities = asked("a", "a", "b", "a", customer=[1, 2, 2, 1])
