@@ -112,7 +112,7 @@ class SourceReader:
         if root not in self._artifacts:
             self._artifacts[root] = [store.read(join(root, child)) for child in store.children(root)]
         files = published_files(root, name, self._artifacts[root])
-        table = _read_files(files, event, span)
+        table = read_files(files, event, span)
         return _rows(f"{root}/*/{name}", spark.frame(self.session, table))
 
     def _plain(self, source: FileSource, view: str) -> Rows:
@@ -168,7 +168,7 @@ def published_files(root: Uri, name: str, found: Sequence[store.Artifact]) -> li
     return [artifact.file(name) for artifact in found]
 
 
-def _read_files(files: Sequence[Path], event: str, span: Span) -> pa.Table:
+def read_files(files: Sequence[Path], event: str, span: Span) -> pa.Table:
     """All files as one table; raises DataFault with a line per file whose columns are not those of the last one."""
     dataset = ds.dataset([str(path) for path in files], format="parquet")
     fragments = list(dataset.get_fragments())
