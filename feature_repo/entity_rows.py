@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,7 +55,7 @@ def entities_from_pandas(session: SparkSession, frame: pd.DataFrame, keys: set[s
     held = held.set_column(place, when, held[when].cast(pa.timestamp(kind.unit, "UTC")))
     at = held[when].cast(pa.timestamp("us", "UTC"), safe=False)
     columns = {f"e{n}": _plain(held.column(n)) for n, name in enumerate(held.column_names) if name in keys}
-    sent = pa.table({ROW: _count(held.num_rows), asof.AT: at, **columns})
+    sent = pa.table({ROW: row_numbers(held.num_rows), asof.AT: at, **columns})
     bounds = pc.min_max(at).as_py()
     return Entities(held.column_names, when, spark.frame(session, sent), held), (bounds["min"], bounds["max"])
 
@@ -126,8 +127,9 @@ def _is_spark_time(kind: DataType) -> bool:
     return isinstance(kind, TimestampType | TimestampNTZType)
 
 
-def _count(rows: int) -> pa.Array:
-    return pa.array(range(rows), pa.int64())
+def row_numbers(rows: int) -> pa.Array:
+    """0, 1, 2 and so on: the unique row ids of a frame that came in order."""
+    return pa.array(np.arange(rows, dtype=np.int64))
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

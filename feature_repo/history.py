@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's own documentation uses
-from pyspark.sql.types import NumericType
+from pyspark.sql.types import NullType, NumericType
 
 from artifacts.step import DataFault
 from feature_repo import asof, spark
@@ -28,6 +28,7 @@ from feature_repo.entity_rows import (
     entities_from_pandas,
     entities_from_spark,
     entities_seen,
+    row_numbers,
 )
 from feature_repo.source_rows import Rows, SourceReader, Span, Wanted, checked, clocks
 
@@ -57,7 +58,7 @@ class History:
         """As Arrow, in the order of the entity rows; raises RuntimeError when rows were lost or doubled."""
         found, rows = self.joined.toArrow(), self.entities.held
         place = pc.sort_indices(found[ROW])
-        if rows is not None and not found[ROW].take(place).combine_chunks().equals(pa.array(range(rows.num_rows))):
+        if rows is not None and not found[ROW].take(place).combine_chunks().equals(row_numbers(rows.num_rows)):
             raise RuntimeError(f"{rows.num_rows} entity rows went into the as-of join, {found.num_rows} came out")
         held = {} if rows is None else {f"e{n}": rows.column(n) for n in range(rows.num_columns)}
         columns = []
@@ -183,7 +184,7 @@ def _as_key(entities: Entities, key: str, rows: Rows, view: Wanted) -> Column:
     """The source's key in the type that the entity frame has; a number that does not fit matches nothing."""
     column = view.keys[key]
     asked, found = entities.frame.schema[entities.key(key)].dataType, rows.kind(column)
-    if asked == found:
+    if asked == found or isinstance(asked, NullType):
         return rows.column(column)
     if isinstance(asked, NumericType) and isinstance(found, NumericType):
         return rows.column(column).try_cast(asked)

@@ -226,6 +226,7 @@ def test_keys_may_be_of_another_width_or_hold_nulls(store: FeatureStore) -> None
         None,
         None,
     ]
+    assert values(ask(store, asked(None, None), "stats:trips"), "trips") == [None, None]
     categories = asked("a", "b").astype({"driver": "category"})
     assert values(ask(store, categories, "stats:trips"), "trips") == [2.0, 4.0]
 
