@@ -54,7 +54,7 @@ def make(repo: FeatureRepo) -> DAG:
         asked = hours()
         lake = payload(task_id="ingest", call=calls.ingest(repo), inputs={"hours": asked})
         raw = payload(
-            task_id="validate_raw", call=calls.newest_raw_day(repo), inputs={"hours": asked, "lake": lake.output}
+            task_id="validate_raw", call=calls.validate_raw(repo), inputs={"hours": asked, "lake": lake.output}
         )
         views = payload(
             task_id="build",
@@ -62,11 +62,18 @@ def make(repo: FeatureRepo) -> DAG:
             inputs={"hours": asked, "lake": lake.output},
             trigger_rule="none_failed_min_one_success",  # no raw day may have closed among the hours
         )
+        built = payload(
+            task_id="validate_views", call=calls.validate_views(repo), inputs={"hours": asked, "views": views.output}
+        )
         online = payload(
-            task_id="materialize", call=calls.materialize(repo), inputs={"hours": asked, "views": views.output}
+            task_id="materialize",
+            call=calls.materialize(repo),
+            inputs={"hours": asked, "views": views.output},
+            trigger_rule="none_failed_min_one_success",  # as for build
         )
         checked = payload(task_id="check_online", call=calls.check_online(repo), inputs={"online": online.output})
         raw >> views
+        built >> online
         publish(lake.output, views.output, online.output, checked.output)
     return dag
 

@@ -7,7 +7,7 @@ import datetime as dt
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from artifacts.clock import Calendar
-from artifacts.refs import Digest, OnlineStore, Ref, Uri
+from artifacts.refs import Digest, OnlineStore, Ref, Uri, key_digest
 
 RAW_TABLES = ("schedule", "departure", "arrival", "weather")
 
@@ -69,11 +69,32 @@ class CheckPolicy(BaseModel, frozen=True, extra="forbid"):
         default=200, gt=0, description="Least flights of a service day; the least of 2013 has 634."
     )
     weather_rows: int = Field(default=24, gt=0, description="Least weather rows of a day, a third of the usual 72.")
-    volume_history: int = Field(default=3, gt=0, description="Past days that the relative volume check needs.")
+    view_rows: int = Field(default=24, gt=0, description="Least rows of a view's day; the least of 2013 has 67.")
+    volume_history: int = Field(
+        default=3, gt=0, description="Same weekdays that the volume check needs (decisions G1)."
+    )
     volume_low: float = Field(default=0.5, gt=0, description="Least rows, as a multiple of the past days' median.")
     volume_high: float = Field(default=2.0, gt=0, description="Most rows, as a multiple of the past days' median.")
+    volume_grace: dt.timedelta = Field(
+        default=dt.timedelta(weeks=8), description="From the first day on, so long may the history be too short (G1)."
+    )
     departed_share: float = Field(default=0.95, gt=0, le=1, description="Least departure rows per scheduled flight.")
     arrived_share: float = Field(default=0.9, gt=0, le=1, description="Least arrival rows per flight not cancelled.")
+    flights_fresh: dt.timedelta = Field(
+        default=dt.timedelta(hours=8),
+        description="The newest flight lies at most this long before its day's end; 5 h in 2013, since few fly at night.",
+    )
+    weather_fresh: dt.timedelta = Field(
+        default=dt.timedelta(hours=12), description="The same for weather; stations fell silent for up to 10 h in 2013."
+    )
+    views_fresh: dt.timedelta = Field(
+        default=dt.timedelta(hours=3),
+        description="The same for a view's day; 2 h on the calendar's first day, else 1 h.",
+    )
+    set_fresh: dt.timedelta = Field(
+        default=dt.timedelta(days=2),
+        description="The newest day of a training set lies at most this long before the partition: the horizon and a day.",
+    )
     training_rows: int = Field(default=1000, gt=0, description="Least rows of a training set.")
     lead: dt.timedelta = Field(default=dt.timedelta(hours=2), description="Prediction instant before the departure.")
     known_share: float = Field(default=0.95, gt=0, le=1, description="Least non-null share of a 7-day feature.")
@@ -83,26 +104,60 @@ class CheckPolicy(BaseModel, frozen=True, extra="forbid"):
     )
     leak_bins: int = Field(default=20, gt=1, description="Quantile bins per numeric feature.")
     leak_auc: float = Field(default=0.98, gt=0.5, le=1, description="Most AUC of one feature alone (decisions 3.6).")
+    bad_rows: int = Field(
+        default=1000, gt=0, description="Most rows that a report keeps as examples, of all checks together."
+    )
+    sampled_above: int = Field(
+        default=5_000_000,
+        gt=0,
+        description="In a table of more rows, ranges and conditions look at a fixed sample of about so many; keys, nulls "
+        "and counts always look at all.",
+    )
+    budget: dt.timedelta = Field(
+        default=dt.timedelta(minutes=10), description="Time for the checks; those not done by then count as not run."
+    )
+
+
+class Target(Ref, frozen=True):
+    """One artifact to check: a raw day, a day of the views, or a training set."""
+
+    partition: dt.date
+    history: dict[str, tuple[int, ...]] = Field(
+        default={}, description="Table -> its rows on the last 8 same weekdays, declared exceptions left out."
+    )
 
 
 class ValidateSpec(BaseModel, frozen=True, extra="forbid"):
-    """Checks one artifact against a suite (a module of feature_repo/expectations)."""
+    """Checks one artifact, or the days of a range together, against a suite (a module of feature_repo/expectations)."""
 
     suite: str
-    target: Ref
-    partition: dt.date
-    volume_history: tuple[int, ...] = Field(
-        default=(), description="Rows of the last 8 same weekdays, declared exceptions left out."
-    )
+    calendar: Calendar
+    targets: tuple[Target, ...] = Field(min_length=1)
     policy: CheckPolicy = CheckPolicy()
     output: Uri
 
+    @model_validator(mode="after")
+    def _in_order(self) -> ValidateSpec:
+        days = [target.partition for target in self.targets]
+        if days != sorted(set(days)):
+            raise ValueError("targets: the partitions must ascend, each once")
+        return self
+
+    @property
+    def target(self) -> Digest:
+        """What was checked: the artifact's digest, or that of a range (the same as its snapshot)."""
+        if len(self.targets) == 1:
+            return self.targets[0].digest
+        return key_digest({target.partition.isoformat(): target.digest for target in self.targets})
+
 
 class ValidationRef(Ref, frozen=True):
-    """Expectations that held. The artifact holds Data Docs (index.html) and results.json."""
+    """Expectations that held. The artifact holds summary.html, Data Docs (index.html), results.json and bad_rows.csv."""
 
     suite: str
     target: Digest
+    first: dt.date
+    last: dt.date
     expectations: int = Field(gt=0)
     warnings: tuple[str, ...] = ()
 

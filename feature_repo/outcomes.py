@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, fields
 from typing import Any
 
 from feature_repo.contract import ValidateSpec
@@ -13,11 +15,13 @@ from feature_repo.expectations.rules import Rule, Severity, TableSuite
 
 EXAMPLES = 3
 TEXT_CHARACTERS = 240
+SHOWN_CHARACTERS = 160
+OVER_TIME = "could not run: the time budget of"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One expectation and what was observed. ``examples`` are up to three offending rows' keys, or values."""
+    """One expectation and what was observed. ``examples`` are up to three offending rows: key and values."""
 
     table: str
     key: str
@@ -40,12 +44,50 @@ def lines(outcomes: Iterable[Outcome], severity: Severity) -> tuple[str, ...]:
     return tuple(outcome.line() for outcome in outcomes if not outcome.success and outcome.severity == severity)
 
 
+@dataclass(frozen=True)
+class BadRow:
+    """A row that broke a rule: where it is, and what the rule read there (``name=value, ...``)."""
+
+    table: str
+    expectation: str
+    severity: Severity
+    partition: str
+    key: str
+    values: str
+
+    def words(self) -> str:
+        """How a line names the row."""
+        shown = f" ({self.values})" if self.values and len(self.values) <= SHOWN_CHARACTERS else ""
+        return f"key {self.key or self.partition}{shown}"
+
+
+def share_out(rows: Sequence[BadRow], most: int) -> list[BadRow]:
+    """At most so many rows: each expectation gets an equal share, in the order in which they stand."""
+    groups: dict[tuple[str, str], list[BadRow]] = {}
+    for row in rows:
+        groups.setdefault((row.table, row.expectation), []).append(row)
+    kept: dict[tuple[str, str], int] = {}
+    left = most
+    for place, (name, group) in enumerate(sorted(groups.items(), key=lambda one: len(one[1]))):
+        kept[name] = min(len(group), left // (len(groups) - place))  # small groups first: what they leave, others get
+        left -= kept[name]
+    return [row for name, group in groups.items() for row in group[: kept[name]]]
+
+
+def bad_rows_csv(rows: Iterable[BadRow]) -> str:
+    """The rows as CSV, a line each, in the order given."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow([entry.name for entry in fields(BadRow)])
+    lines.writerows(astuple(row) for row in rows)
+    return text.getvalue()
+
+
 def report(spec: ValidateSpec, outcomes: Sequence[Outcome], failures: Sequence[str], warnings: Sequence[str]) -> str:
     """The report as JSON: what was checked, what did not hold, and every expectation with what was observed."""
     content = {
         "suite": spec.suite,
-        "target": spec.target.model_dump(mode="json"),
-        "partition": str(spec.partition),
+        "targets": [target.model_dump(mode="json", exclude={"history"}) for target in spec.targets],
         "success": not failures,
         "failures": list(failures),
         "warnings": list(warnings),
@@ -59,53 +101,52 @@ def failed(table: str, kind: str, column: str | None, observed: str, *, key: str
     return Outcome(table, key or kind, kind, column, "critical", success=False, observed=observed)
 
 
+def over_time(seconds: float) -> str:
+    """What is said of a check that the time did not suffice for."""
+    return f"{OVER_TIME} {seconds:.0f} s are spent; give policy.budget more, or Spark more cores"
+
+
+def not_run(label: str, suite: TableSuite, why: str) -> list[Outcome]:
+    """An outcome per rule of a suite that was not asked at all: each has failed."""
+    return [
+        Outcome(label, rule.key, snake(rule.kind), rule.column, rule.severity, success=False, observed=why)
+        for rule in suite.rules
+    ]
+
+
 def judge(
+    label: str,
     suite: TableSuite,
     found: Mapping[str, Mapping[str, Any]],
     columns: Sequence[str],
-    first_keys: Callable[[str], Sequence[str]],
-) -> list[Outcome]:
-    """One outcome per rule of the suite; a rule whose key did not come back from the engine is a failure.
+    sample: Callable[[Rule], Sequence[BadRow]],
+    late: str = "",
+) -> tuple[list[Outcome], list[BadRow]]:
+    """One outcome per rule of the suite, and rows that broke one; a rule whose key did not come back is a failure.
 
     ``found`` maps a rule's key to the engine's ``success``, ``result`` and ``exception_info``; ``columns`` are those
-    of the table; ``first_keys`` gives the keys of the first rows that meet a condition, and is asked on failure only.
+    of the table; ``sample`` gives the first rows that break a rule, and is asked on failure only. ``late`` is what to
+    say, when the time is over, of a rule that was cut off.
     """
-    outcomes = []
+    outcomes, bad = [], []
     for rule in suite.rules:
-        success, observed, examples = _observed(suite, rule, found.get(rule.key), columns, first_keys)
+        success, observed, ran = _observed(rule, found.get(rule.key), columns, late)
+        rows = list(sample(rule)) if ran and not success and not late else []
+        examples = tuple(dict.fromkeys(row.words() for row in rows))[:EXAMPLES]
         outcomes.append(
-            Outcome(suite.table, rule.key, snake(rule.kind), rule.column, rule.severity, success, observed, examples)
+            Outcome(label, rule.key, snake(rule.kind), rule.column, rule.severity, success, observed, examples)
         )
-    return outcomes
+        bad += rows
+    return outcomes, bad
 
 
-def _observed(
-    suite: TableSuite,
-    rule: Rule,
-    found: Mapping[str, Any] | None,
-    columns: Sequence[str],
-    first_keys: Callable[[str], Sequence[str]],
-) -> tuple[bool, str, tuple[str, ...]]:
-    """Whether a rule held, what was observed, and examples when it did not."""
+def _observed(rule: Rule, found: Mapping[str, Any] | None, columns: Sequence[str], late: str) -> tuple[bool, str, bool]:
+    """Whether a rule held, what was observed, and whether it ran at all."""
     if found is None:
-        return False, "no result came back; the check did not run", ()
+        return False, late or "no result came back; the check did not run", False
     if error := exception_text(found.get("exception_info")):
-        return False, could_not_run(rule, error, columns), ()
-    result = found.get("result") or {}
-    if found["success"]:
-        return True, observed_text(rule, result), ()
-    condition = _condition(rule)
-    examples = tuple(f"key {key}" for key in first_keys(condition)) if condition else _values(suite, result)
-    return False, observed_text(rule, result), examples
-
-
-def _condition(rule: Rule) -> str | None:
-    """What the offending rows meet, in Spark SQL, for the rules whose results hold no examples."""
-    if rule.kind == "ExpectColumnValuesToNotBeNull":
-        return f"`{rule.column}` IS NULL"
-    if rule.kind == "UnexpectedRowsExpectation":
-        return f"NOT coalesce({rule.kwargs['description']}, false)"
-    return None
+        return False, late or could_not_run(rule, error, columns), False
+    return bool(found["success"]), observed_text(rule, found.get("result") or {}), True
 
 
 def exception_text(exception_info: Any) -> str | None:
@@ -122,18 +163,10 @@ def exception_text(exception_info: Any) -> str | None:
 
 def could_not_run(rule: Rule, error: str, columns: Sequence[str]) -> str:
     """Why a check raised: the columns that are missing if any are, else the error itself."""
-    wanted = rule.kwargs.get("column_list") or re.findall(r"\w+", rule.column or "")
-    missing = [name for name in wanted if name not in columns]
-    missing = missing or [name for name in _named(rule) if name not in columns]
+    missing = [name for name in rule.reads if name not in columns]
     if missing:
         return f"could not run: column {', '.join(repr(name) for name in missing)} is missing"
     return f"could not run: {error}"
-
-
-def _named(rule: Rule) -> list[str]:
-    """The lower-case words of a condition that can be columns; SQL words are upper case there."""
-    condition = re.sub(r"\w+\(|\d+", " ", str(rule.kwargs.get("description", "")))
-    return [word for word in re.findall(r"[a-z]\w*", condition) if word not in {"false", "true"}]
 
 
 def observed_text(rule: Rule, result: Mapping[str, Any]) -> str:
@@ -171,17 +204,6 @@ def _broken(rule: Rule) -> str:
 
 def _share(count: int, total: int) -> str:
     return f"{100 * count / total:.3g}" if total else "0"
-
-
-def _values(suite: TableSuite, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """The first distinct offending values; of whole rows, their keys."""
-    texts: list[str] = []
-    for item in result.get("partial_unexpected_list") or []:
-        names = [name for name in suite.row_key if isinstance(item, Mapping) and name in item]
-        text = "key " + "/".join(str(item[name]) for name in names) if names else str(item)
-        if text not in texts:
-            texts.append(text)
-    return tuple(texts[:EXAMPLES])
 
 
 def snake(kind: str) -> str:

@@ -1,4 +1,4 @@
-"""What one service day of the lake must look like: schema, volume, nulls, ranges, keys, and rules across columns. Pure.
+"""What service days of the lake must look like: schema, volume, nulls, ranges, keys, freshness, rules across columns. Pure.
 
 Schedule, departure and arrival gate critically: labels are made of them. The weather's volume and ranges only warn,
 since the model imputes what is missing, and a silent weather station must not age the rest of the online store; its
@@ -7,15 +7,18 @@ file, columns, types and keys gate like the others'.
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Mapping
+import pyarrow as pa
 
-from feature_repo.contract import CheckPolicy
+from feature_repo.contract import RAW_TABLES, CheckPolicy
+from feature_repo.expectations import daily
+from feature_repo.expectations.daily import Daily
 from feature_repo.expectations.rules import Rule, TableSuite, between, columns, holds, known, rows, unique
 from feature_repo.tables import RAW_KEYS, RAW_SCHEMAS
 
+TABLES = RAW_TABLES
 FLIGHT = ("flight_id", "carrier", "flight", "origin", "dest", "scheduled_departure", "event_time", "available_time")
+FLIGHTS = "flights"
+"""A table made of three: one row per flight of a day, what is known of it last in schedule, departure and arrival."""
 
 WEATHER_RANGES = {
     "temp": (-60, 140),  # degrees Fahrenheit
@@ -29,71 +32,80 @@ WEATHER_RANGES = {
     "visib": (0, 100),  # miles
 }
 WEATHER_KNOWN = ("temp", "dewp", "humid", "wind_speed", "precip", "visib")  # gusts and pressure are often unreported
+DEPARTURE_DELAY = (-180, 2880)  # minutes; 2013 has -43 to 1301
+ARRIVAL_DELAY = (-240, 2880)  # minutes; 2013 has -86 to 1272
 
+IN_ORDER = ("event_time", "available_time")
 KNOWN_IN_ORDER = "event_time <= available_time"
 
 
-def suites(
-    counts: Mapping[str, int], volume_history: tuple[int, ...], policy: CheckPolicy
-) -> tuple[tuple[TableSuite, ...], tuple[str, ...]]:
-    """The suites of the four tables, and a line per check that is left out.
-
-    ``counts`` holds the distinct flights of ``schedule`` and the flights of ``departure`` that were not cancelled,
-    which say how many rows the next table should have.
-    """
-    volume, notes = relative_volume(volume_history, policy)
-    tables = (
-        _suite("schedule", [rows(policy.flights_per_day), *volume, *_schedule()]),
-        _suite("departure", [rows(_share(counts.get("schedule", 0), policy.departed_share)), *_departure()]),
-        _suite("arrival", [rows(_share(counts.get("departed", 0), policy.arrived_share)), *_arrival()]),
-        _suite("weather", [rows(policy.weather_rows, severity="warning"), *_weather()]),
+def suites(policy: CheckPolicy, days: int) -> tuple[TableSuite, ...]:
+    """The suites of the four tables, of the flights across them, and of the days as a whole, for ``days`` days."""
+    return (
+        _suite("schedule", [rows(days), *_schedule()]),
+        _suite("departure", [rows(days), *_departure()]),
+        _suite("arrival", [rows(days), *_arrival()]),
+        _suite("weather", [rows(days, severity="warning"), *_weather()]),
+        _across(),
+        daily.suite(daily_checks(policy), days),
     )
-    return tables, notes
 
 
-def relative_volume(history: tuple[int, ...], policy: CheckPolicy) -> tuple[list[Rule], tuple[str, ...]]:
-    """Rows within a band around the median of the same weekdays before; left out, and said so, when too few are known."""
-    if len(history) < policy.volume_history:
-        return [], (
-            f"relative volume was not checked: volume_history has {len(history)} entries, it needs {policy.volume_history}",
-        )
-    median = statistics.median(history)
-    least, most = math.ceil(policy.volume_low * median), math.floor(policy.volume_high * median)
-    return [rows(least, most, key="volume")], ()
+def daily_checks(policy: CheckPolicy) -> dict[str, Daily]:
+    """What is asked of each table's days; departures and arrivals are counted against the flights, not past weekdays."""
+    flown = Daily(policy.flights_fresh, volume=False)
+    return {
+        "schedule": Daily(policy.flights_fresh),
+        "departure": flown,
+        "arrival": flown,
+        "weather": Daily(policy.weather_fresh, "warning"),
+    }
 
 
 def _suite(table: str, rules: list[Rule]) -> TableSuite:
     key = (*RAW_KEYS[table], "available_time")  # a restated record has the same key and a later available time
-    return TableSuite(table, RAW_KEYS[table], (*columns(RAW_SCHEMAS[table]), *rules, unique(*key)))
-
-
-def _share(whole: int, share: float) -> int:
-    return max(1, math.ceil(whole * share))
+    schema = RAW_SCHEMAS[table].append(pa.field("partition", pa.date32()))
+    return TableSuite(table, RAW_KEYS[table], (*columns(schema), *rules, unique(*key)))
 
 
 def _schedule() -> list[Rule]:
     return [
         *known((*FLIGHT, "distance", "scheduled_arrival")),
         between("distance", 1, 6000),
-        holds("arrives_after_departure", "scheduled_arrival", "scheduled_arrival > scheduled_departure"),
+        holds(
+            "arrives_after_departure",
+            "scheduled_arrival",
+            "scheduled_arrival > scheduled_departure",
+            ("scheduled_departure", "scheduled_arrival"),
+        ),
     ]
 
 
 def _departure() -> list[Rule]:
     return [
         *known((*FLIGHT, "cancelled")),
-        between("departure_delay", -180, 2880),  # minutes; 2013 has -43 to 1301
-        holds("delay_unless_cancelled", "departure_delay", "(departure_delay IS NULL) = cancelled"),
-        holds("known_in_order", "available_time", KNOWN_IN_ORDER),
+        between("departure_delay", *DEPARTURE_DELAY),
+        holds(
+            "delay_unless_cancelled",
+            "departure_delay",
+            "(departure_delay IS NULL) = cancelled",
+            ("departure_delay", "cancelled"),
+        ),
+        holds("known_in_order", "available_time", KNOWN_IN_ORDER, IN_ORDER),
     ]
 
 
 def _arrival() -> list[Rule]:
     return [
         *known((*FLIGHT, "diverted")),
-        between("arrival_delay", -240, 2880),  # minutes; 2013 has -86 to 1272
-        holds("delay_unless_diverted", "arrival_delay", "(arrival_delay IS NULL) = diverted"),
-        holds("known_in_order", "available_time", KNOWN_IN_ORDER),
+        between("arrival_delay", *ARRIVAL_DELAY),
+        holds(
+            "delay_unless_diverted",
+            "arrival_delay",
+            "(arrival_delay IS NULL) = diverted",
+            ("arrival_delay", "diverted"),
+        ),
+        holds("known_in_order", "available_time", KNOWN_IN_ORDER, IN_ORDER),
     ]
 
 
@@ -102,5 +114,19 @@ def _weather() -> list[Rule]:
         *known(("origin", "event_time", "available_time")),
         *known(WEATHER_KNOWN, share=0.9, severity="warning"),
         *(between(name, low, high, severity="warning") for name, (low, high) in WEATHER_RANGES.items()),
-        holds("known_in_order", "available_time", KNOWN_IN_ORDER),
+        holds("known_in_order", "available_time", KNOWN_IN_ORDER, IN_ORDER),
     ]
+
+
+def _across() -> TableSuite:
+    """Facts of one flight that stand in different tables."""
+    rules = (
+        rows(1),
+        *known(("flight_id",)),
+        holds("departure_is_scheduled", "departed", "NOT departed OR scheduled", ("departed", "scheduled")),
+        holds(
+            "arrival_has_departed", "arrived", "NOT arrived OR (departed AND NOT cancelled)", ("arrived", "departed")
+        ),
+        holds("arrives_after_it_left", "came", "NOT arrived OR came > left_at", ("came", "left_at")),
+    )
+    return TableSuite(FLIGHTS, ("flight_id",), rules)

@@ -1,4 +1,4 @@
-"""What an expectation is, as a value: the suites are lists of these, and validate.py alone turns them into GX's. Pure."""
+"""What an expectation is, as a value: the suites are lists of these, and engine.py alone turns them into GX's. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,44 @@ SPARK_TYPES = {
 }
 """Arrow's type -> what Spark makes of it; a timestamp without a zone becomes TimestampNTZType and is refused."""
 
+OWN_SCANS = frozenset({"UnexpectedRowsExpectation", "ExpectColumnValuesToBeUnique", "ExpectCompoundColumnsToBeUnique"})
+"""Kinds that read the table once each; all others of a table are answered by one scan together."""
+
+SAMPLED = frozenset({"ExpectColumnValuesToBeBetween", "ExpectColumnValuesToBeInSet", "UnexpectedRowsExpectation"})
+"""Kinds that look at a sample of a very large table; keys, nulls, columns and counts look at all of it."""
+
 
 @dataclass(frozen=True)
 class Rule:
-    """One expectation. ``key`` is unique in its suite; ``kwargs`` are those of GX's class named ``kind``."""
+    """One expectation. ``key`` is unique in its suite; ``kwargs`` are those of GX's class named ``kind``.
+
+    ``column`` is what a line calls it, ``reads`` the columns that it looks at.
+    """
 
     key: str
     kind: str
     column: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity = "critical"
+    reads: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> str | None:
+        """What a row that breaks the rule meets, in Spark SQL; None where that is not a question of one row."""
+        limits, name = self.kwargs, f"`{self.column}`"
+        if self.kind == "ExpectColumnValuesToNotBeNull":
+            return f"{name} IS NULL"
+        if self.kind == "ExpectColumnValuesToBeBetween":
+            beyond = f" OR {name} > {limits['max_value']}" if limits["max_value"] is not None else ""
+            return f"{name} < {limits['min_value']}{beyond}"
+        if self.kind == "ExpectColumnValuesToBeInSet":
+            return f"NOT {name} IN ({', '.join(repr(value) for value in limits['value_set'])})"
+        return _broken(limits["description"]) if self.kind == "UnexpectedRowsExpectation" else None
 
 
 @dataclass(frozen=True)
 class TableSuite:
-    """The expectations of one Parquet file. ``row_key`` names the columns that tell a reader which row is meant."""
+    """The expectations of one table. ``row_key`` names the columns that tell a reader which row is meant."""
 
     table: str
     row_key: tuple[str, ...]
@@ -47,7 +70,7 @@ def columns(schema: pa.Schema) -> list[Rule]:
     kinds = {entry.name: SPARK_TYPES[str(entry.type)] for entry in schema}
     whole = Rule("columns", "ExpectTableColumnsToMatchSet", None, {"column_set": list(kinds), "exact_match": True})
     return [whole] + [
-        Rule(f"type:{name}", "ExpectColumnValuesToBeOfType", name, {"column": name, "type_": kind})
+        Rule(f"type:{name}", "ExpectColumnValuesToBeOfType", name, {"column": name, "type_": kind}, reads=(name,))
         for name, kind in kinds.items()
     ]
 
@@ -60,33 +83,41 @@ def rows(least: int, most: int | None = None, *, key: str = "rows", severity: Se
 def known(names: Iterable[str], *, share: float = 1.0, severity: Severity = "critical") -> list[Rule]:
     """At least ``share`` of the values of each column are not null."""
     return [
-        Rule(f"known:{name}", "ExpectColumnValuesToNotBeNull", name, {"column": name, "mostly": share}, severity)
+        Rule(
+            f"known:{name}", "ExpectColumnValuesToNotBeNull", name, {"column": name, "mostly": share}, severity, (name,)
+        )
         for name in names
     ]
 
 
-def between(name: str, low: float, high: float, *, severity: Severity = "critical") -> Rule:
-    """Every value of the column that is not null lies in [low, high]."""
+def between(name: str, low: float, high: float | None, *, severity: Severity = "critical") -> Rule:
+    """Every value of the column that is not null lies in [low, high]; ``high`` None means no upper limit."""
     limits = {"column": name, "min_value": low, "max_value": high}
-    return Rule(f"range:{name}", "ExpectColumnValuesToBeBetween", name, limits, severity)
+    return Rule(f"range:{name}", "ExpectColumnValuesToBeBetween", name, limits, severity, (name,))
 
 
 def one_of(name: str, values: Iterable[Any]) -> Rule:
     """Every value of the column that is not null is one of these."""
-    return Rule(f"set:{name}", "ExpectColumnValuesToBeInSet", name, {"column": name, "value_set": list(values)})
+    limits = {"column": name, "value_set": list(values)}
+    return Rule(f"set:{name}", "ExpectColumnValuesToBeInSet", name, limits, reads=(name,))
 
 
 def unique(*names: str) -> Rule:
     """No two rows agree on all of these columns."""
     if len(names) == 1:
-        return Rule(f"unique:{names[0]}", "ExpectColumnValuesToBeUnique", names[0], {"column": names[0]})
+        return Rule(f"unique:{names[0]}", "ExpectColumnValuesToBeUnique", names[0], {"column": names[0]}, reads=names)
     together = "+".join(names)
-    return Rule(f"unique:{together}", "ExpectCompoundColumnsToBeUnique", together, {"column_list": list(names)})
-
-
-def holds(key: str, column: str, condition: str, *, severity: Severity = "critical") -> Rule:
-    """A Spark SQL condition over a row's columns is true in every row; null counts as false."""
-    query = f"SELECT 1 AS broken FROM {{batch}} WHERE NOT coalesce({condition}, false)"  # noqa: S608  our own text, no input
     return Rule(
-        key, "UnexpectedRowsExpectation", column, {"unexpected_rows_query": query, "description": condition}, severity
+        f"unique:{together}", "ExpectCompoundColumnsToBeUnique", together, {"column_list": list(names)}, reads=names
     )
+
+
+def holds(key: str, column: str, condition: str, reads: Iterable[str], *, severity: Severity = "critical") -> Rule:
+    """A Spark SQL condition over a row's columns ``reads`` is true in every row; null counts as false."""
+    query = f"SELECT 1 AS broken FROM {{batch}} WHERE {_broken(condition)}"  # noqa: S608  our own text, no input
+    wanted = {"unexpected_rows_query": query, "description": condition}
+    return Rule(key, "UnexpectedRowsExpectation", column, wanted, severity, tuple(reads))
+
+
+def _broken(condition: str) -> str:
+    return f"NOT coalesce({condition}, false)"

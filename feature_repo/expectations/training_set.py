@@ -1,19 +1,19 @@
 """What a training set must look like: schema, volume, nulls, ranges, unique rows, and the order of its instants. Pure.
 
-A set has hundreds of thousands of rows and some sixty columns, so the ranges of all shares, and of all counts, are one
-condition each: every further expectation is one more scan. Leaks are looked for in feature_repo/leaks.py.
+A set has hundreds of thousands of rows and a hundred columns. Nulls, ranges and sets of all columns are answered by one
+scan; a condition or a unique key costs one each, so there are two of those. Leaks are looked for in feature_repo/leaks.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
-from feature_repo.catalogue import feature_columns
+from feature_repo.catalogue import VIEWS, feature_column, feature_columns
 from feature_repo.contract import CheckPolicy
-from feature_repo.expectations.raw_day import relative_volume
+from feature_repo.expectations import daily
+from feature_repo.expectations.daily import Daily
 from feature_repo.expectations.rules import Rule, TableSuite, between, columns, holds, known, one_of, rows, unique
+from feature_repo.expectations.view_day import feature_rules
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -39,54 +39,47 @@ FLIGHT = {
 SCHEMA = pa.schema({**IDENTITY, **REQUEST, **FLIGHT, **dict.fromkeys(feature_columns(), pa.float64())})
 
 WEEK = "_7d"
-SHARES = ("late_share", "cancelled_share")
-COUNTS = ("departures", "scheduled_departures", "known_cancelled", "known_late")
-
+INSTANTS = ("at", "scheduled_departure", "scheduled_arrival", "label_time")
+IN_ORDER = (
+    "at = scheduled_departure - INTERVAL {lead} SECONDS AND scheduled_arrival > scheduled_departure AND label_time > at"
+)
+"""One condition for all, since each condition reads the whole set once more."""
 
 NOT_FEATURES = (*IDENTITY, "scheduled_departure", "scheduled_arrival")
 """Columns in which no leak is looked for: they identify the row, are the label, or are instants."""
 
+TABLES = ("rows",)
 
-def suites(volume_history: tuple[int, ...], policy: CheckPolicy) -> tuple[tuple[TableSuite, ...], tuple[str, ...]]:
-    """The suite of ``rows.parquet``, and a line per check that is left out."""
-    volume, notes = relative_volume(volume_history, policy)
+
+def suites(policy: CheckPolicy, days: int) -> tuple[TableSuite, ...]:
+    """The suites of ``rows.parquet`` and of its ``days`` service days as a whole."""
     lead = int(policy.lead.total_seconds())
     checks = [
         *columns(SCHEMA),
         rows(policy.training_rows),
-        *volume,
         *known((*IDENTITY, *REQUEST, *FLIGHT)),
         *_features(policy),
         unique("row_id"),
         one_of("label", (0, 1)),
         between("flight__hour", 0, 24),
         one_of("flight__weekday", [str(day) for day in range(7)]),
-        holds("arrives_after_departure", "scheduled_arrival", "scheduled_arrival > scheduled_departure"),
-        holds("label_after_prediction", "label_time", "label_time > at"),
-        holds("lead", "at", f"at = scheduled_departure - INTERVAL {lead} SECONDS"),
+        holds("in_order", "instants", IN_ORDER.format(lead=lead), INSTANTS),
     ]
-    return (TableSuite("rows", ("row_id",), tuple(checks)),), notes
+    known_then = holds("labels_known", "label_newest", "label_newest <= cut_off", ("label_newest", "cut_off"))
+    return TableSuite("rows", ("row_id",), tuple(checks)), daily.suite(daily_checks(policy), days, known_then)
+
+
+def daily_checks(policy: CheckPolicy) -> dict[str, Daily]:
+    """What is asked of each service day of the set."""
+    return {"rows": Daily(policy.flights_fresh, inside=False)}
 
 
 def _features(policy: CheckPolicy) -> list[Rule]:
-    """Shares in [0, 1], counts not negative, weekly features nearly always known, no feature dead."""
+    """Each feature within the limits of its unit; weekly features nearly always known, no feature dead."""
     weekly = [name for name in feature_columns() if name.endswith(WEEK)]
     others = [name for name in feature_columns() if not name.endswith(WEEK)]
     return [
         *known(weekly, share=policy.known_share),
         *known(others, share=policy.seen_share),
-        _bounded(
-            "shares", [name for name in feature_columns() if _statistic(name).startswith(SHARES)], " AND {0} <= 1"
-        ),
-        _bounded("counts", [name for name in feature_columns() if _statistic(name).startswith(COUNTS)], ""),
+        *(rule for view in VIEWS for rule in feature_rules(view, feature_column(view, ""))),
     ]
-
-
-def _statistic(column: str) -> str:
-    return column.partition("__")[2]
-
-
-def _bounded(key: str, names: Sequence[str], limit: str) -> Rule:
-    """Every value of these columns that is not null is at least 0, and within ``limit``: one scan for all of them."""
-    condition = " AND ".join(f"coalesce({name} >= 0{limit.format(name)}, true)" for name in names)
-    return holds(f"range:{key}", f"all {key}", condition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,10 +12,12 @@ from feature_repo.contract import LakeRef, OnlineCheckRef, OnlineRef, Validation
 from operators import live
 from operators.payload import PENDING, Skip, StepCall, load
 from operators.pipelines import FeatureRepo
+from operators.plans import checks
 from operators.plans import features as plans
-from operators.plans import retrain as retrain_plans
 from operators.plans.features import Hours
 from operators.settings import platform
+
+NOTHING_CLOSED = "no day among these hours has closed yet"
 
 
 def ingest(repo: FeatureRepo) -> StepCall:
@@ -27,16 +29,27 @@ def ingest(repo: FeatureRepo) -> StepCall:
     return StepCall("feature_repo.ingest", "features", spec, LakeRef, effect=True)
 
 
-def newest_raw_day(repo: FeatureRepo) -> StepCall:
-    """The expectations of the newest closed day among the hours."""
+def validate_raw(repo: FeatureRepo) -> StepCall:
+    """The expectations of the raw days that closed among the hours, all in one step."""
 
     def spec(hours: Mapping[str, Any], lake: Mapping[str, str]) -> BaseModel | Skip:
-        asked = Hours.model_validate(hours)
-        newest = repo.calendar.newest_closed(min(asked.now, asked.end + repo.calendar.lateness))
-        if newest is None or newest < load(lake, LakeRef).first:
-            return Skip("no day among these hours has closed yet")
-        return retrain_plans.raw_day(repo, platform().store, newest, PENDING)
+        days = plans.closed_days(repo, Hours.model_validate(hours))
+        return checks.raw_days(repo, platform().store, days, PENDING) if days else Skip(NOTHING_CLOSED)
 
+    return _check(repo, spec)
+
+
+def validate_views(repo: FeatureRepo) -> StepCall:
+    """The expectations of the same days of the views."""
+
+    def spec(hours: Mapping[str, Any], views: Mapping[str, str]) -> BaseModel | Skip:
+        days = plans.closed_days(repo, Hours.model_validate(hours))
+        return checks.view_days(repo, platform().store, days, PENDING) if days else Skip(NOTHING_CLOSED)
+
+    return _check(repo, spec)
+
+
+def _check(repo: FeatureRepo, spec: Callable[..., BaseModel | Skip]) -> StepCall:
     return StepCall(
         "feature_repo.validate",
         "features",

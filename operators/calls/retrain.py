@@ -11,6 +11,7 @@ from artifacts.refs import Digest, Uri, join, short
 from feature_repo.contract import DatasetRef, ValidationRef
 from operators.payload import PENDING, StepCall, load
 from operators.pipelines import Pipeline
+from operators.plans import checks
 from operators.plans import retrain as plans
 from operators.plans.retrain import Ask
 from operators.settings import platform
@@ -30,7 +31,7 @@ def validate_raw(row: Pipeline) -> StepCall:
     """The expectations of the partition's raw day."""
 
     def spec(ask: XCom) -> BaseModel:
-        return plans.raw_day(row.repo, platform().store, Ask.model_validate(ask).partition, PENDING)
+        return checks.raw_days(row.repo, platform().store, (Ask.model_validate(ask).partition,), PENDING)
 
     return StepCall(
         "feature_repo.validate", "features", spec, ValidationRef, output=_below("validations", row.repo.name)
@@ -50,7 +51,7 @@ def validate_set(row: Pipeline) -> StepCall:
     """The expectations of the training set."""
 
     def spec(dataset: XCom) -> BaseModel:
-        return plans.training_set_suite(load(dataset, DatasetRef), PENDING)
+        return plans.training_set_suite(row, load(dataset, DatasetRef), PENDING)
 
     return StepCall("feature_repo.validate", "features", spec, ValidationRef, output=_below("validations", row.model))
 

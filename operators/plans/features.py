@@ -88,6 +88,21 @@ def ingest(repo: FeatureRepo, store: Uri, asked: Hours) -> IngestSpec:
     )
 
 
+def closed_days(repo: FeatureRepo, asked: Hours) -> tuple[dt.date, ...]:
+    """The days to check: closed, not yet so at the run's start, and with all their hours built by its end.
+
+    Hours ahead of the data clock exist under replay only, whose lake holds the days to come whole, so those days count
+    as closed.
+    """
+    now = max(asked.now, asked.end + repo.calendar.lateness) if asked.end > asked.now else asked.now
+    newest = repo.calendar.newest_closed(min(now, asked.end + repo.calendar.lateness))
+    if newest is None:
+        return ()
+    first = max(repo.calendar.of(asked.start - repo.calendar.lateness), repo.calendar.first)
+    days = (first + number * dt.timedelta(days=1) for number in range((newest - first).days + 1))
+    return tuple(day for day in days if repo.calendar.as_of(day) > asked.start)
+
+
 def build(repo: FeatureRepo, store: Uri, asked: Hours) -> BuildSpec:
     """The views of the hours."""
     lake = repo.lake(store)

@@ -9,11 +9,9 @@ from pydantic import BaseModel
 
 from artifacts.refs import Digest, Ref, Uri, join, short
 from artifacts.secret import without_password
-from artifacts.store import Manifest, manifest
-from feature_repo.contract import DatasetRef, TrainingSetSpec, ValidateSpec, ValidationRef
+from feature_repo.contract import DatasetRef, Target, TrainingSetSpec, ValidateSpec, ValidationRef
 from feature_repo.snapshot import training_snapshots
-from operators.partitions import same_weekdays
-from operators.pipelines import FeatureRepo, Pipeline
+from operators.pipelines import Pipeline
 from serving.contract import PackageRef, PackageSpec
 from training.contract import (
     EvaluateSpec,
@@ -43,26 +41,6 @@ class Ask(BaseModel, frozen=True, extra="forbid"):
     salt: str = ""
 
 
-def _day(root: Uri, day: dt.date) -> Manifest:
-    found = manifest(join(root, day.isoformat()))
-    if found is None:
-        raise LookupError(f"{join(root, day.isoformat())}: this day is not there; run the features DAG for it first")
-    return found
-
-
-def raw_day(repo: FeatureRepo, store: Uri, partition: dt.date, output: Uri) -> ValidateSpec:
-    """The expectations of one raw day, with the volume of the same weekdays before it."""
-    lake = repo.lake(store)
-    rows = []
-    for day in same_weekdays(partition, repo.calendar):
-        found = manifest(join(lake, day.isoformat()))
-        counts = found.facts.get("rows") if found else None
-        if isinstance(counts, dict):
-            rows.append(int(str(counts["schedule"])))
-    target = Ref(uri=join(lake, partition.isoformat()), digest=_day(lake, partition).digest)
-    return ValidateSpec(suite="raw_day", target=target, partition=partition, volume_history=tuple(rows), output=output)
-
-
 def training_set(row: Pipeline, store: Uri, ask: Ask, output: Uri) -> TrainingSetSpec:
     """The as-of join of a partition, pinned to the snapshots of lake and views that it reads."""
     lake, views = row.repo.lake(store), row.repo.views(store)
@@ -90,14 +68,10 @@ def training_set(row: Pipeline, store: Uri, ask: Ask, output: Uri) -> TrainingSe
     )
 
 
-def training_set_suite(dataset: DatasetRef, output: Uri) -> ValidateSpec:
+def training_set_suite(row: Pipeline, dataset: DatasetRef, output: Uri) -> ValidateSpec:
     """The expectations of a training set."""
-    return ValidateSpec(
-        suite="training_set",
-        target=Ref(uri=dataset.uri, digest=dataset.digest),
-        partition=dataset.partition,
-        output=output,
-    )
+    target = Target(uri=dataset.uri, digest=dataset.digest, partition=dataset.partition)
+    return ValidateSpec(suite="training_set", calendar=row.calendar, targets=(target,), output=output)
 
 
 def training_key(row: Pipeline, ask: Ask, dataset: DatasetRef, code: Digest) -> Digest:

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from artifacts.clock import Calendar
-from artifacts.refs import Ref, Uri, join
+from artifacts.refs import Ref, Uri, join, sha256
 from artifacts.store import publish
-from feature_repo.catalogue import ENTITY_KEYS, FEATURES
+from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS
+from feature_repo.contract import Target, ValidateSpec
 from feature_repo.expectations import training_set
 from feature_repo.tables import RAW_SCHEMAS, VIEW_SCHEMAS
 
@@ -88,6 +89,38 @@ def _weather(origin: str, hour: int) -> dict[str, Any]:
     return {"origin": origin, **readings, **_clocks(DAY_START + hour * HOUR, 20 * MINUTE)}
 
 
+def views(day: dt.date = DAY) -> dict[str, pa.Table]:
+    """One sound day of every view: two entities, a row at the end of each of the day's hours."""
+    begins = CALENDAR.starts(day)
+    hours = int((CALENDAR.ends(day) - begins) / HOUR)
+    found = {}
+    for view, schema in VIEW_SCHEMAS.items():
+        rows = []
+        for entity in range(2):
+            for hour in range(1, hours + 1):
+                keys = {key: entity if kind == "int64" else f"{key}{entity}" for key, kind in VIEWS[view].keys.items()}
+                known = 20 * MINUTE if view == "weather" else dt.timedelta(0)
+                rows.append({**keys, **_clocks(begins + hour * HOUR, known), **dict.fromkeys(FEATURES[view], 1.0)})
+        if view == "weather":
+            rows = [row | {"pressure": 1000.0} for row in rows]
+        if view == "congestion":
+            rows = [row | {"scheduled_departures_last_3h": 5.0} for row in rows]
+        found[view] = pa.Table.from_pylist(rows, schema)
+    return found
+
+
+def target(ref: Ref, day: dt.date = DAY, **history: tuple[int, ...]) -> Target:
+    """What a validation checks, with the rows of past weekdays by table."""
+    return Target(uri=ref.uri, digest=ref.digest, partition=day, history=history)
+
+
+def spec_of_days(days: list[dt.date], **changes: Any) -> ValidateSpec:
+    """A spec over some days whose artifacts nobody opens."""
+    nowhere = [Target(uri="file:///nowhere", digest=sha256(str(day).encode()), partition=day) for day in days]
+    fields = {"suite": "raw_day", "calendar": CALENDAR, "targets": tuple(nowhere), "output": "file:///nowhere"}
+    return ValidateSpec(**fields | changes)
+
+
 def publish_tables(uri: Uri, kind: str, tables: Mapping[str, pa.Table]) -> Ref:
     """Publishes the tables as ``<name>.parquet``."""
     with publish(uri, kind) as draft:
@@ -111,16 +144,20 @@ def blank(table: pa.Table, column: str, share: float) -> pa.Table:
 
 
 def training_rows(rows: int = 4000, seed: int = 7) -> pa.Table:
-    """A training set in which every feature says a little about the label, and none says all."""
+    """A training set of DAY and the day before, in which every feature says a little about the label, and none says all."""
     rng = np.random.default_rng(seed)
     label = (rng.random(rows) < 0.25).astype(np.int8)
-    departure = [DAY_START + int(number) * MINUTE for number in np.arange(rows)]
+    before = np.arange(rows) < rows // 2
+    departure = [
+        DAY_START + int(at) * MINUTE - early * 24 * HOUR for at, early in zip(_minutes(rows), before, strict=True)
+    ]
     columns: dict[str, Any] = {}
     for entry in training_set.SCHEMA:
         if entry.type == pa.float64():
             columns[entry.name] = np.clip(rng.random(rows) * 0.9 + 0.1 * label, 0, 1)
         elif entry.type == pa.string():
             columns[entry.name] = rng.choice(["0", "1", "2"], rows)
+    columns["weather__pressure"] += 1000
     instants = {
         "scheduled_departure": departure,
         "scheduled_arrival": [moment + 3 * HOUR for moment in departure],
@@ -128,11 +165,17 @@ def training_rows(rows: int = 4000, seed: int = 7) -> pa.Table:
         "label_time": [moment + 4 * HOUR for moment in departure],
     }
     columns |= instants
-    columns |= {"row_id": [f"row-{number:06d}" for number in range(rows)], "day": [DAY] * rows, "label": label}
+    columns |= {"row_id": [f"row-{number:06d}" for number in range(rows)], "label": label}
+    columns["day"] = [DAY - dt.timedelta(days=int(early)) for early in before]
     columns["flight"] = rng.integers(1, 999, rows)
     return pa.table({
         name: pa.array(columns[name], training_set.SCHEMA.field(name).type) for name in training_set.SCHEMA.names
     })
+
+
+def _minutes(rows: int) -> np.ndarray:
+    """Departures over 18 hours of each day."""
+    return np.arange(rows) % (18 * 60)
 
 
 def view_day(rows: Mapping[str, list[tuple[Any, dt.datetime, dt.timedelta, float | None]]]) -> dict[str, pa.Table]:

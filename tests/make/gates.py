@@ -102,6 +102,8 @@ def validation_ref(**changes: Any) -> ValidationRef:
         "digest": sha256(b"validation"),
         "suite": "training_set",
         "target": dataset_ref().digest,
+        "first": dataset_ref().partition,
+        "last": dataset_ref().partition,
         "expectations": 12,
     }
     return ValidationRef.model_validate({**fields, **changes})

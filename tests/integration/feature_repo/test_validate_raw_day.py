@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import csv
+import datetime as dt
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,9 +18,13 @@ from tests.make import expectations as make
 pytestmark = pytest.mark.spark
 
 
-def spec(target: Ref, folder: Path, **changes: Any) -> ValidateSpec:
-    fields = {"suite": "raw_day", "target": target, "partition": make.DAY, "output": make.folder_uri(folder, "report")}
-    return ValidateSpec(**fields | changes)
+def spec(*found: Ref, folder: Path, suite: str = "raw_day", **history: tuple[int, ...]) -> ValidateSpec:
+    """The spec of one day, or of consecutive days that end with the usual one."""
+    first = make.DAY - dt.timedelta(days=len(found) - 1)
+    days = [make.target(ref, first + dt.timedelta(days=number), **history) for number, ref in enumerate(found)]
+    return ValidateSpec(
+        suite=suite, calendar=make.CALENDAR, targets=tuple(days), output=make.folder_uri(folder, "report")
+    )
 
 
 def broken_day() -> dict[str, pa.Table]:
@@ -38,10 +43,14 @@ def broken_day() -> dict[str, pa.Table]:
 
 def test_a_sound_day_passes_and_leaves_a_report(tmp_path: Path) -> None:
     target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", make.raw_day())
-    found = validate(spec(target, tmp_path))
+    found = validate(spec(target, folder=tmp_path))
     assert found.target == target.digest
     assert found.expectations > 100
-    assert found.warnings == ("relative volume was not checked: volume_history has 0 entries, it needs 3",)
+    assert found.warnings == tuple(
+        f"{table}: volume was not compared with past weekdays on day 2013-01-08: fewer than 3 same weekdays are known, "
+        "in the first 8 weeks"
+        for table in ("schedule", "weather")
+    )
     report = read(found.uri, found.digest)
     assert b"departure" in report.file("index.html").read_bytes()
     content = json.loads(report.file("results.json").read_text())
@@ -52,7 +61,7 @@ def test_a_sound_day_passes_and_leaves_a_report(tmp_path: Path) -> None:
 
 def test_every_fault_of_a_broken_day_is_one_clear_line(tmp_path: Path) -> None:
     target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", broken_day())
-    wanted = spec(target, tmp_path, volume_history=(600, 610, 620))
+    wanted = spec(target, folder=tmp_path, schedule=(600, 610, 620))
     spec_uri, result_uri = (make.folder_uri(tmp_path, "run", name) for name in ("spec.json", "result.json"))
     write_bytes(spec_uri, wanted.model_dump_json().encode())
     assert step(validate, ValidateSpec, [spec_uri, result_uri]) == EXIT_BAD_DATA
@@ -63,15 +72,18 @@ def test_every_fault_of_a_broken_day_is_one_clear_line(tmp_path: Path) -> None:
     lines = failure.reason.splitlines()
     for expected in (
         "expect_file_to_exist(weather): ",
-        "expect_table_row_count_to_be_between(arrival): 0 rows, expected ",
+        "expect_table_row_count_to_be_between(arrival): 0 rows, expected 1 or more",
+        "unexpected_rows_expectation(days.arrival_rows): 1 rows break 'arrival_rows >= arrival_floor', first 1: key 2013-01-08 (arr",
+        "unexpected_rows_expectation(days.arrival_newest): 1 rows break 'arrival_newest >= ends - INTERVAL 8 HOURS'",
         "expect_column_values_to_be_of_type(arrival.event_time): type is TimestampNTZType, expected TimestampType",
         "expect_column_values_to_not_be_null(departure.cancelled): 30 % null (72 of 240 rows), first 3: key 2013-01-08-",
-        "expect_table_columns_to_match_set(departure): 10 columns; missing ['tailnum'], not expected []",
+        "expect_table_columns_to_match_set(departure): 11 columns; missing ['tailnum'], not expected []",
         "expect_column_values_to_be_of_type(departure.tailnum): could not run: column 'tailnum' is missing",
         "expect_compound_columns_to_be_unique(schedule.flight_id+available_time): 0.83 % not unique (2 of 241 rows), first 1: key 2013",
         "expect_column_values_to_be_of_type(schedule.distance): type is StringType, expected DoubleType",
         "unexpected_rows_expectation(schedule.scheduled_arrival): 2 rows break 'scheduled_arrival > scheduled_departure', first 2: key 2013-01-08-",
-        "expect_table_row_count_to_be_between(schedule): 241 rows, expected 305 to 1220",
+        "unexpected_rows_expectation(days.schedule_rows): 1 rows break 'schedule_least IS NULL OR schedule_rows BETWEEN "
+        "schedule_least AND schedule_most', first 1: key 2013-01-08 (schedule_rows=241, schedule_least=305, schedule_most=1220)",
         f"the whole report: {wanted.output}",
     ):
         assert [line for line in lines if line.startswith(expected)], f"{expected!r} is not in\n{failure.reason}"
@@ -80,6 +92,13 @@ def test_every_fault_of_a_broken_day_is_one_clear_line(tmp_path: Path) -> None:
     content = json.loads(report.file("results.json").read_text())
     assert content["failures"] == lines[:-1]
     assert report.file("index.html").stat().st_size > 0
+    assert b"Rows that broke one" in report.file("summary.html").read_bytes()
+    bad = list(csv.DictReader(report.file("bad_rows.csv").open()))
+    assert 0 < len(bad) <= wanted.policy.bad_rows
+    nulls = [row for row in bad if (row["table"], row["expectation"]) == ("departure", "known:cancelled")]
+    assert len(nulls) == 72
+    assert [row["key"] for row in nulls] == sorted(row["key"] for row in nulls)
+    assert {row["partition"] for row in nulls} == {"2013-01-08"}
 
 
 def test_a_file_that_is_no_parquet_is_one_line(tmp_path: Path) -> None:
@@ -90,7 +109,7 @@ def test_a_file_that_is_no_parquet_is_one_line(tmp_path: Path) -> None:
         artifact.file(f"{name}.parquet").write_bytes(b"not parquet")
     target = _republish(join(uri, "again"), artifact.path)
     with pytest.raises(ValueError, match=r"expect_file_to_be_parquet\(schedule\): .*cannot be read") as caught:
-        validate(spec(target, tmp_path))
+        validate(spec(target, folder=tmp_path))
     assert str(caught.value).count("expect_file_to_be_parquet") == 4
 
 
@@ -106,5 +125,5 @@ def _republish(uri: str, folder: Path) -> Ref:
 
 def test_an_unknown_suite_names_those_there_are(tmp_path: Path) -> None:
     target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", {})
-    with pytest.raises(ValueError, match=r"no suite 'rawday'; there are \['raw_day', 'training_set'\]"):
-        validate(spec(target, tmp_path, suite="rawday"))
+    with pytest.raises(ValueError, match=r"no suite 'rawday'; there are \['raw_day', 'training_set', 'view_day'\]"):
+        validate(spec(target, folder=tmp_path, suite="rawday"))

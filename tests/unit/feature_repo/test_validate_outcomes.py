@@ -6,19 +6,39 @@ from typing import Any
 
 import pytest
 
-from artifacts.refs import Ref, sha256
-from feature_repo.contract import ValidateSpec
+from artifacts.refs import sha256
+from feature_repo.contract import Target, ValidateSpec
 from feature_repo.expectations.rules import Rule, TableSuite, between, holds, known, rows, unique
-from feature_repo.outcomes import Outcome, exception_text, judge, lines, report, snake
+from feature_repo.outcomes import (
+    BadRow,
+    Outcome,
+    bad_rows_csv,
+    exception_text,
+    judge,
+    lines,
+    not_run,
+    over_time,
+    report,
+    share_out,
+    snake,
+)
+from tests.make.expectations import CALENDAR
 
 COLUMNS = ("flight_id", "cancelled", "departure_delay")
 FLAT = {"raised_exception": True, "exception_message": "boom\nat line 3", "exception_traceback": "Traceback ..."}
 QUIET = {"raised_exception": False, "exception_message": None, "exception_traceback": None}
 
 
-def said(rule: Rule, found: dict[str, Any] | None) -> Outcome:
+def row(key: str, values: str = "", expectation: str = "known:cancelled") -> BadRow:
+    return BadRow("departure", expectation, "critical", "2013-01-08", key, values)
+
+
+def said(rule: Rule, found: dict[str, Any] | None, *rows: BadRow, late: str = "") -> Outcome:
     suite = TableSuite("departure", ("flight_id",), (rule,))
-    (outcome,) = judge(suite, {} if found is None else {rule.key: found}, COLUMNS, lambda _: ["f1", "f2"])
+    known_rows = rows or ((row("f1"), row("f2")) if rule.broken else ())
+    (outcome,), _ = judge(
+        "departure", suite, {} if found is None else {rule.key: found}, COLUMNS, lambda _: known_rows, late
+    )
     return outcome
 
 
@@ -64,14 +84,14 @@ def test_an_exception_over_a_missing_column_names_the_column() -> None:
 
 
 def test_a_condition_and_a_compound_key_name_their_missing_column() -> None:
-    condition = holds("k", "departure_delay", "(departure_delay IS NULL) = canceled")
+    condition = holds("k", "departure_delay", "(departure_delay IS NULL) = canceled", ("departure_delay", "canceled"))
     assert "column 'canceled' is missing" in said(condition, {"success": False, "exception_info": FLAT}).observed
     together = unique("flight_id", "known")
     assert "column 'known' is missing" in said(together, {"success": False, "exception_info": FLAT}).observed
 
 
 def test_a_broken_condition_shows_the_rows_keys() -> None:
-    condition = holds("k", "departure_delay", "departure_delay > 0")
+    condition = holds("k", "departure_delay", "departure_delay > 0", ("departure_delay",))
     result = {"observed_value": 2}
     line = said(condition, {"success": False, "result": result, "exception_info": QUIET}).line()
     assert (
@@ -82,13 +102,46 @@ def test_a_broken_condition_shows_the_rows_keys() -> None:
 
 def test_duplicate_keys_show_the_key_once() -> None:
     result = {"unexpected_percent": 50.0, "unexpected_count": 2, "element_count": 4}
-    twice = [{"flight_id": "f1", "cancelled": False}] * 2
     rule = unique("flight_id", "cancelled")
-    outcome = said(
-        rule, {"success": False, "result": result | {"partial_unexpected_list": twice}, "exception_info": QUIET}
-    )
+    found = {"success": False, "result": result, "exception_info": QUIET}
+    outcome = said(rule, found, row("f1"), row("f1"))
     assert outcome.observed == "50 % not unique (2 of 4 rows)"
     assert outcome.examples == ("key f1",)
+
+
+def test_a_row_shows_what_the_rule_read_unless_that_is_long() -> None:
+    assert row("f1", "delay=-3").words() == "key f1 (delay=-3)"
+    assert row("f1", "x" * 200).words() == "key f1"
+
+
+def test_what_the_time_did_not_suffice_for_has_failed_and_says_so() -> None:
+    late = over_time(600)
+    cut = said(between("departure_delay", 0, 10), {"success": False, "exception_info": FLAT}, late=late)
+    assert (cut.success, cut.observed) == (False, late)
+    assert late.startswith("could not run: the time budget of 600 s")
+    suite = TableSuite("departure", ("flight_id",), (rows(5), *known(("cancelled",))))
+    never = not_run("departure", suite, late)
+    assert [(one.key, one.success, one.observed) for one in never] == [
+        ("rows", False, late),
+        ("known:cancelled", False, late),
+    ]
+
+
+def test_rows_are_shared_out_evenly_and_what_a_small_group_leaves_goes_to_the_others() -> None:
+    many = [row(f"f{number}", expectation=name) for name in ("a", "b") for number in range(50)]
+    few = [row(f"f{number}", expectation="c") for number in range(4)]
+    kept = share_out([*many, *few], 30)
+    counts = {name: [one.key for one in kept if one.expectation == name] for name in ("a", "b", "c")}
+    assert {name: len(keys) for name, keys in counts.items()} == {"a": 13, "b": 13, "c": 4}
+    assert counts["a"] == [f"f{number}" for number in range(13)]
+    assert share_out(few, 30) == few
+
+
+def test_bad_rows_are_a_csv_with_a_head() -> None:
+    text = bad_rows_csv([row("f,1", "a=1")])
+    assert text == (
+        'table,expectation,severity,partition,key,values\ndeparture,known:cancelled,critical,2013-01-08,"f,1",a=1\n'
+    )
 
 
 def test_row_count_names_the_limit() -> None:
@@ -106,8 +159,8 @@ def test_only_critical_failures_gate_and_the_report_says_both() -> None:
     ]
     failures, warnings = lines(outcomes, "critical"), lines(outcomes, "warning")
     assert (failures, warnings) == (("kind(t.a): bad",), ("kind(t.b): odd",))
-    target = Ref(uri="file:///x", digest=sha256(b"x"))
-    spec = ValidateSpec(suite="raw_day", target=target, partition=dt.date(2013, 1, 8), output="file:///y")
+    target = Target(uri="file:///x", digest=sha256(b"x"), partition=dt.date(2013, 1, 8))
+    spec = ValidateSpec(suite="raw_day", calendar=CALENDAR, targets=(target,), output="file:///y")
     content = json.loads(report(spec, outcomes, failures, warnings))
     assert content["success"] is False
     assert [one["key"] for one in content["expectations"]] == ["a", "b", "c"]

@@ -1,0 +1,102 @@
+"""Every requirement on the data side is held by at least one test, which names it: ``@pytest.mark.covers("field-reports 65")``.
+
+``field-reports N`` is a failure that people have met with Spark (44 to 51), Feast (53 to 63) or Great Expectations (65 to 72);
+``decisions 3.N`` is a rule of point-in-time correctness. A module can carry the mark for all of its tests in ``pytestmark``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+PROMISES = {
+    "field-reports 44": "a Spark job that died is never a success: a manifest with row counts is",
+    "field-reports 46": "a task ends when its job ends",
+    "field-reports 48": "killing a task ends its driver",
+    "field-reports 49": "the session is always stopped",
+    "field-reports 51": "writing one partition leaves the others as they are, byte by byte",
+    "field-reports 53": "no value that was written after a row's time reaches the row",
+    "field-reports 54": "rows with equal key and time all stay: rows out = rows in",
+    "field-reports 55": "several entities never drop or double a row",
+    "field-reports 57": "yesterday's training set can be made again after a restatement",
+    "field-reports 58": "an expired value is not served as present",
+    "field-reports 59": "late data reaches the online store",
+    "field-reports 61": "times are UTC and written with Z",
+    "field-reports 62": "a timestamp of text is refused by name",
+    "field-reports 63": "two writers never lose each other's registry",
+    "field-reports 65": "an expectation that did not come back has failed",
+    "field-reports 66": "a missing column is a failure that names the column",
+    "field-reports 68": "an exception in an executor is one failure, counted by id",
+    "field-reports 70": "a data frame is checked again without a saved checkpoint",
+    "field-reports 71": "nothing of a check has to be saved or pickled",
+    "field-reports 72": "few full scans, a time budget, a sample of very large tables",
+    "decisions 3.1": "usable at T: event_time <= T - delay, available_time <= T, event_time > T - ttl",
+    "decisions 3.2": "ties: latest event, latest available, then a stable key",
+    "decisions 3.3": "only labels known by the cut-off; the horizon embargoed; no negative before its window closes",
+    "decisions 3.4": "rows out = rows in, by unique row id",
+    "decisions 3.5": "UTC only, through the day of a clock change",
+    "decisions 3.6": "no leak: sentinels change no byte, no feature or group gives the label away",
+    "decisions 3.7": "same definitions, as_of and entities: same bytes",
+    "decisions 3.8": "train < gap < validation < gap < test, gap >= label horizon",
+    "decisions 3.9": "online = offline",
+    "decisions 3.10": "the reader returns value, age and status",
+    "decisions 3.11": "materialise half-open windows with lateness, never an older event over a newer one",
+    "decisions 3.12": "one ttl for training and serving",
+}
+NOT_YET: frozenset[str] = frozenset()
+"""Promises that no test holds yet; a release has none."""
+
+
+def marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """(test, promise) for each mark in a test module, on a test, on its class or on the module."""
+    of_module = [promise for node in tree.body if _assigns_marks(node) for promise in _named(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            of_test = [promise for decorator in node.decorator_list for promise in _named(decorator)]
+            yield from ((node.name, promise) for promise in (*of_module, *of_test))
+
+
+def _assigns_marks(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets)
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "covers":
+            yield from (argument.value for argument in call.args if isinstance(argument, ast.Constant))
+
+
+@pytest.fixture(scope="module")
+def held() -> dict[str, list[str]]:
+    """Promise -> the tests that name it."""
+    found = defaultdict(list)
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for test, promise in marks(ast.parse(path.read_text())):
+            found[promise].append(f"{path.relative_to(TESTS.parent)}::{test}")
+    return found
+
+
+def test_every_promise_is_held_by_a_test(held: dict[str, list[str]]) -> None:
+    missing = sorted(set(PROMISES) - set(held))
+    assert missing == sorted(NOT_YET), "\n".join(f"{name}: {PROMISES[name]}" for name in missing)
+
+
+def test_every_mark_names_a_promise(held: dict[str, list[str]]) -> None:
+    unknown = {promise: tests for promise, tests in held.items() if promise not in PROMISES}
+    assert unknown == {}
+
+
+def test_marks_are_found_on_tests_classes_modules_and_nowhere_else() -> None:
+    module = ast.parse(
+        "pytestmark = [pytest.mark.spark, pytest.mark.covers('a')]\n"
+        "@pytest.mark.covers('b', 'c')\ndef test_x(): ...\n"
+        "@pytest.mark.covers('d')\ndef helper(): ...\n"
+        "def test_y(): ...\n"
+    )
+    assert list(marks(module)) == [("test_x", "a"), ("test_x", "b"), ("test_x", "c"), ("test_y", "a")]
