@@ -103,7 +103,7 @@ def failed(table: str, kind: str, column: str | None, observed: str, *, key: str
 
 def over_time(seconds: float) -> str:
     """What is said of a check that the time did not suffice for."""
-    return f"{OVER_TIME} {seconds:.0f} s are spent; give policy.budget more, or Spark more cores"
+    return f"{OVER_TIME} {seconds:.0f} s is spent; give policy.budget more, or Spark more cores"
 
 
 def not_run(label: str, suite: TableSuite, why: str) -> list[Outcome]:

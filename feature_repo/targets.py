@@ -74,13 +74,13 @@ def open_parts(spec: ValidateSpec, names: Iterable[str]) -> tuple[list[Outcome],
 
 
 def batches(parts: Parts, *, stamped: bool = True) -> list[Batch]:
-    """The rows of each table; days whose columns differ from most days' stand alone, so that a line names them."""
+    """The rows of each table; days whose columns differ from most days' (else the newest's) stand alone, so that a line names them."""
     found = []
     for table, files in parts.items():
         alike: dict[str, list[Part]] = defaultdict(list)
         for part in files:
             alike[str(part.schema.remove_metadata())].append(part)
-        groups = sorted(alike.values(), key=len, reverse=True)
+        groups = sorted(alike.values(), key=lambda group: (len(group), group[-1].partition), reverse=True)
         for number, group in enumerate(groups):
             label = f"{table} {', '.join(spans(part.partition for part in group))}" if number else table
             found.append(Batch(table, label, _reader(group, stamped=stamped)))

@@ -15,12 +15,24 @@ DAY = dt.timedelta(days=1)
 
 
 class SplitPolicy(BaseModel, frozen=True, extra="forbid"):
-    """Lengths of the windows, in days, that a partition's training set is cut into (decisions.md 3.8 and the design)."""
+    """Lengths of the windows, in days, that a partition's training set is cut into (decisions.md 3.8 and the design).
+
+    The gap is at least the label horizon: a label of the window before is then known when the next one begins.
+    """
 
     label_horizon_days: int = Field(default=1, ge=0)
     gap_days: int = Field(default=1, ge=0)
     validation_days: int = Field(default=14, gt=0)
     test_days: int = Field(default=14, gt=0)
+
+    @model_validator(mode="after")
+    def _no_label_from_the_next_window(self) -> SplitPolicy:
+        if self.gap_days < self.label_horizon_days:
+            raise ValueError(
+                f"gap_days={self.gap_days} is less than label_horizon_days={self.label_horizon_days}; labels of one window "
+                "would become known inside the next, make the gap as long"
+            )
+        return self
 
 
 class Windows(BaseModel, frozen=True, extra="forbid"):

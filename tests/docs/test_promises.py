@@ -49,8 +49,10 @@ PROMISES = {
     "decisions 3.11": "materialise half-open windows with lateness, never an older event over a newer one",
     "decisions 3.12": "one ttl for training and serving",
 }
-NOT_YET: frozenset[str] = frozenset()
-"""Promises that no test holds yet; a release has none."""
+NOT_YET = frozenset({
+    "decisions 3.10", "decisions 3.11", "decisions 3.12", "field-reports 58", "field-reports 59", "field-reports 63",
+})  # fmt: skip
+"""Promises that no test names yet; a release has none."""
 
 
 def marks(tree: ast.Module) -> Iterator[tuple[str, str]]:

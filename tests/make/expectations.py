@@ -50,6 +50,25 @@ def raw_day(flights: int = 240) -> dict[str, pa.Table]:
     }
 
 
+def earlier(tables: Mapping[str, pa.Table], by: dt.timedelta) -> dict[str, pa.Table]:
+    """The same day, so much earlier, with flights of its own."""
+    found = {}
+    for name, table in tables.items():
+        rows = [
+            {
+                column: value - by
+                if isinstance(value, dt.datetime)
+                else f"{value}-x"
+                if column == "flight_id"
+                else value
+                for column, value in row.items()
+            }
+            for row in table.to_pylist()
+        ]
+        found[name] = pa.Table.from_pylist(rows, table.schema)
+    return found
+
+
 def _flight(number: int) -> dict[str, Any]:
     carrier, origin = ("UA", "AA", "B6")[number % 3], ("EWR", "JFK", "LGA")[number % 3]
     departure = DAY_START + number % 18 * HOUR + number % 60 * MINUTE

@@ -69,6 +69,7 @@ CASES = {
 }
 
 
+@pytest.mark.covers("decisions 3.1", "decisions 3.2", "field-reports 53")
 def test_each_case_of_the_row_rule(session: SparkSession) -> None:
     entities = [{"row_id": name, "origin": name, "carrier": "UA", "at": T} for name in CASES]
     offers = [offer(name, *row) for name, (rows, _) in CASES.items() for row in rows]
@@ -77,6 +78,7 @@ def test_each_case_of_the_row_rule(session: SparkSession) -> None:
     assert ask(session, entities[::-1], offers[::-1]) == expected
 
 
+@pytest.mark.covers("decisions 3.4", "field-reports 54", "field-reports 55")
 def test_equal_rows_and_null_keys_all_stay(session: SparkSession) -> None:
     entities = [{"row_id": f"r{n}", "origin": "JFK", "carrier": "UA", "at": T} for n in range(3)]
     entities.append({"row_id": "none", "origin": None, "carrier": "UA", "at": T})

@@ -86,6 +86,7 @@ def make_set(world: World, output: Path, lake: Uri | None = None, views: Uri | N
     return training_set(spec)
 
 
+@pytest.mark.covers("decisions 3.5")
 def test_ingest_brings_every_flight_once_and_the_long_day_has_25_hours(world: World) -> None:
     assert world.ingested.written == len(DAYS)
     raw = tables.load_raw(tables.read_days(world.lake, DAYS, "ingest"), DAYS)
@@ -170,6 +171,7 @@ def test_rows_belong_to_their_day_change_and_repeat_within_a_day(world: World, v
         assert (rows.event_time.iloc[1:][same].dt.hour == 9).all(), "only the daily repeat may equal the row before"
 
 
+@pytest.mark.covers("field-reports 51")
 def test_hour_by_hour_gives_the_bytes_of_all_at_once(world: World, tmp_path: Path) -> None:
     views = file_uri(tmp_path / "views")
     close = CALENDAR.ends(DAYS[1])  # of the day with 25 hours
@@ -224,6 +226,7 @@ def test_a_restated_record_counts_from_when_it_is_known_and_once(world: World, t
     assert row.arrival_delay_mean_7d == pytest.approx(known.arrival_delay.mean())
 
 
+@pytest.mark.covers("decisions 3.4", "field-reports 54", "field-reports 55")
 def test_the_training_set_has_every_flight_once_and_the_promised_columns(world: World, tmp_path: Path) -> None:
     ref = make_set(world, tmp_path / "set")
     rows = pq.read_table(store.read_ref(ref).file("rows.parquet"))
@@ -240,9 +243,19 @@ def test_the_training_set_has_every_flight_once_and_the_promised_columns(world: 
     assert (frame["at"] == flown.scheduled_departure - 2 * HOUR).all()
 
 
-def test_a_second_run_gives_the_same_bytes(world: World, tmp_path: Path) -> None:
-    one, two = make_set(world, tmp_path / "one"), make_set(world, tmp_path / "two")
-    assert (one.digest, one.key) == (two.digest, two.key)
+@pytest.mark.covers("decisions 3.7")
+def test_a_second_run_with_other_partitions_gives_the_same_bytes(
+    world: World, session: SparkSession, tmp_path: Path
+) -> None:
+    one = make_set(world, tmp_path / "one")
+    usual = session.conf.get("spark.sql.shuffle.partitions")
+    for count in ("1", "7"):
+        session.conf.set("spark.sql.shuffle.partitions", count)
+        try:
+            two = make_set(world, tmp_path / count)
+        finally:
+            session.conf.set("spark.sql.shuffle.partitions", usual)
+        assert (one.digest, one.key) == (two.digest, two.key), f"{count} partitions"
 
 
 def test_feasts_history_is_the_training_set(world: World, tmp_path: Path) -> None:
@@ -259,6 +272,7 @@ def test_feasts_history_is_the_training_set(world: World, tmp_path: Path) -> Non
     assert found.select(feature_columns()).equals(rows.select(feature_columns()))
 
 
+@pytest.mark.covers("decisions 3.6", "decisions 3.3", "field-reports 53", "field-reports 57")
 def test_what_becomes_known_later_changes_no_byte(world: World, tmp_path: Path) -> None:
     """Restatements after as_of in the lake; in the views rows after T, and old rows that were filled in after T."""
     as_of = CALENDAR.as_of(dt.date(2013, 11, 4))
@@ -266,9 +280,12 @@ def test_what_becomes_known_later_changes_no_byte(world: World, tmp_path: Path) 
     last = CALENDAR.ends(dt.date(2013, 11, 3))
 
     def poison(day: str, name: str, table: pa.Table) -> pa.Table:
-        features = dict.fromkeys(tables.FEATURES[name], SENTINEL)
-        rows = [row | features | {"available_time": last} for row in table.to_pylist()]
-        return pa.concat_tables([table, pa.Table.from_pylist(rows, schema=table.schema)])
+        features, keys = dict.fromkeys(tables.FEATURES[name], SENTINEL), tables.ENTITY_KEYS[name]
+        filled_in = [row | features | {"available_time": last} for row in table.to_pylist()]
+        later = [
+            row | {"event_time": last} for row in {tuple(row[key] for key in keys): row for row in filled_in}.values()
+        ]
+        return pa.concat_tables([table, pa.Table.from_pylist([*filled_in, *later], schema=table.schema)])
 
     views = make.copy_lake(world.views, tmp_path / "views", poison)
     clean, poisoned = make_set(world, tmp_path / "clean"), make_set(world, tmp_path / "poisoned", lake, views)

@@ -244,6 +244,7 @@ def test_each_rule_about_rows_tells_the_row_that_breaks_it(ran: Ran, subject: Su
             assert told <= {key[other] for other in key if changed[other] & set(rule.reads)}, rule_key
 
 
+@pytest.mark.covers("field-reports 62")
 @each_file
 def test_another_type_fails_the_columns_own_rule(ran: Ran, subject: Subject) -> None:
     wanted = {rule.key for rule in subject.suite.rules if rule.key.startswith("type:")}

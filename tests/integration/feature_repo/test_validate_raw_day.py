@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from artifacts.refs import Ref, join
-from artifacts.step import EXIT_BAD_DATA, failure_of, step
+from artifacts.step import EXIT_BAD_DATA, DataFault, TryAgain, failure_of, step
 from artifacts.store import read, write_bytes
-from feature_repo.contract import ValidateSpec
+from feature_repo.contract import CheckPolicy, ValidateSpec
 from feature_repo.validate import validate
 from tests.make import expectations as make
 
@@ -59,6 +60,7 @@ def test_a_sound_day_passes_and_leaves_a_report(tmp_path: Path) -> None:
     assert sum(entry.size for entry in report.manifest.files) < 1_500_000
 
 
+@pytest.mark.covers("field-reports 66", "field-reports 68")
 def test_every_fault_of_a_broken_day_is_one_clear_line(tmp_path: Path) -> None:
     target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", broken_day())
     wanted = spec(target, folder=tmp_path, schedule=(600, 610, 620))
@@ -127,3 +129,40 @@ def test_an_unknown_suite_names_those_there_are(tmp_path: Path) -> None:
     target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", {})
     with pytest.raises(ValueError, match=r"no suite 'rawday'; there are \['raw_day', 'training_set', 'view_day'\]"):
         validate(spec(target, folder=tmp_path, suite="rawday"))
+
+
+def test_a_range_is_checked_together_and_lines_name_the_day_at_fault(tmp_path: Path) -> None:
+    """The day before with a column of another type, the last one with too few flights and an arrival that never left."""
+    shifted = make.earlier(make.raw_day(), make.HOUR * 24)
+    odd = shifted | {
+        "schedule": make.change(shifted["schedule"], "distance", [str(n) for n in range(240)], pa.string())
+    }
+    short = make.raw_day(180)
+    gone = short["arrival"]["flight_id"][0].as_py()
+    keep = pc.not_equal(short["departure"]["flight_id"], gone)
+    short["departure"] = short["departure"].filter(keep)
+    two_days = [
+        make.publish_tables(make.folder_uri(tmp_path, name), "raw-day", tables)
+        for name, tables in (("before", odd), ("day", short))
+    ]
+    with pytest.raises(DataFault) as caught:
+        validate(spec(*two_days, folder=tmp_path))
+    for expected in (
+        "expect_column_values_to_be_of_type(schedule day 2013-01-07.distance): type is StringType, expected DoubleType",
+        "unexpected_rows_expectation(days.schedule_rows): 1 rows break 'schedule_rows >= schedule_floor', "
+        "first 1: key 2013-01-08 (schedule_rows=180, schedule_floor=200)",
+        "unexpected_rows_expectation(flights.arrived): 1 rows break 'NOT arrived OR (departed AND NOT cancelled)', "
+        f"first 1: key {gone} ",
+    ):
+        assert [line for line in caught.value.problems if line.startswith(expected)], caught.value
+
+
+@pytest.mark.covers("field-reports 72")
+def test_what_the_time_does_not_suffice_for_counts_as_not_run_and_may_be_tried_again(tmp_path: Path) -> None:
+    target = make.publish_tables(make.folder_uri(tmp_path, "day"), "raw-day", make.raw_day())
+    wanted = spec(target, folder=tmp_path)
+    wanted = wanted.model_copy(update={"policy": CheckPolicy(budget=dt.timedelta(0))})
+    with pytest.raises(TryAgain, match=r"could not run: the time budget of 0 s is spent; give policy.budget more"):
+        validate(wanted)
+    content = json.loads(read(wanted.output).file("results.json").read_text())
+    assert not any(one["success"] for one in content["expectations"])

@@ -322,6 +322,7 @@ def skew_spec(
     )
 
 
+@pytest.mark.covers("decisions 3.9")
 def test_what_was_served_as_stored_has_no_skew(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
     found = compare(skew_spec(frozen, tmp_path, day(89)))
     assert (found.rows, found.unmatched, found.mismatch_share, found.worst_feature) == (600, 0, 0.0, None)

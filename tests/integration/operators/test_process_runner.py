@@ -114,6 +114,7 @@ def test_progress_is_told_as_it_moves(tmp_path: Path) -> None:
     assert told == sorted(told)
 
 
+@pytest.mark.covers("field-reports 46")
 def test_nothing_that_a_step_started_outlives_it(tmp_path: Path) -> None:
     runner(tmp_path, "leave children").run()
     children = [int(pid) for pid in (tmp_path / "runs.children").read_text().split()]
@@ -168,6 +169,7 @@ runner(folder, step=toy_step(folder, gate=str(folder / "gate"))).run()
 """
 
 
+@pytest.mark.covers("field-reports 48")
 def test_a_killed_task_takes_its_step_along_and_the_next_one_goes_on(tmp_path: Path) -> None:
     task = subprocess.Popen(
         [sys.executable, "-c", KILLED_TASK, str(tmp_path)], cwd=ROOT, env={**os.environ, "PYTHONPATH": "."}

@@ -38,6 +38,7 @@ def utc(text: str) -> dt.datetime:
         ("2013-11-03", "2013-11-03T09:00", 24),
     ],
 )
+@pytest.mark.covers("decisions 3.5")
 def test_a_service_day_follows_the_local_clock_over_summer_time(day: str, starts: str, hours: int) -> None:
     partition = dt.date.fromisoformat(day)
     assert NEW_YORK.starts(partition) == utc(starts)

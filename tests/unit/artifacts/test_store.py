@@ -57,6 +57,7 @@ def test_the_digest_is_of_the_content_not_of_the_attempt(root: Uri) -> None:
     assert put(join(root, "a"), rows="1").digest != put(join(root, "b"), rows="2").digest
 
 
+@pytest.mark.covers("field-reports 44")
 def test_nothing_is_published_when_the_block_raises(root: Uri) -> None:
     ref = put(join(root, "a"), rows="old")
     drafts: list[Draft] = []

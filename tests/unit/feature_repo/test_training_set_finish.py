@@ -42,6 +42,7 @@ def test_rows_are_dated_by_service_day_and_columns_stand_in_order(spec: Training
     assert facts["rows_without_outcome"] == 0
 
 
+@pytest.mark.covers("decisions 3.4", "field-reports 55")
 def test_a_join_that_lost_or_doubled_rows_is_refused(spec: TrainingSetSpec) -> None:
     table = joined(("2013-11-02T15:00:00", 1), ("2013-11-02T16:00:00", 0))
     with pytest.raises(DataFault, match="3 flights went into the join, 2 rows"):
@@ -50,6 +51,7 @@ def test_a_join_that_lost_or_doubled_rows_is_refused(spec: TrainingSetSpec) -> N
         finish(spec, pa.concat_tables([table, table]), 4)
 
 
+@pytest.mark.covers("decisions 3.3")
 def test_an_unknown_outcome_is_left_out_and_counted(spec: TrainingSetSpec) -> None:
     rows, facts = finish(spec, joined(("2013-11-02T15:00:00", 1), ("2013-11-02T16:00:00", None)), 2)
     assert rows["row_id"].to_pylist() == ["f0"]

@@ -56,12 +56,14 @@ def test_a_null_share_is_told_with_the_keys_of_the_rows() -> None:
     )
 
 
+@pytest.mark.covers("field-reports 65")
 def test_an_expectation_that_did_not_come_back_has_failed() -> None:
     outcome = said(between("departure_delay", 0, 10), None)
     assert not outcome.success
     assert "no result came back" in outcome.line()
 
 
+@pytest.mark.covers("field-reports 68")
 @pytest.mark.parametrize("info", [FLAT, {"('metric', 'id')": FLAT}, {"a": QUIET, "b": FLAT}])
 def test_an_exception_is_a_failure_in_both_shapes(info: dict[str, Any]) -> None:
     outcome = said(between("departure_delay", 0, 10), {"success": True, "result": {}, "exception_info": info})
@@ -75,6 +77,7 @@ def test_no_exception_is_no_failure(info: Any) -> None:
     assert said(between("departure_delay", 0, 10), {"success": True, "result": {}, "exception_info": info}).success
 
 
+@pytest.mark.covers("field-reports 66")
 def test_an_exception_over_a_missing_column_names_the_column() -> None:
     outcome = said(between("delay", 0, 10), {"success": False, "result": {}, "exception_info": {"m": FLAT}})
     assert (

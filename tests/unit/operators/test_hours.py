@@ -5,7 +5,16 @@ import pytest
 from feature_repo.contract import OnlineRef
 from feature_repo.snapshot import LATE_DAYS
 from operators.pipelines import FLIGHTS
-from operators.plans.features import Built, HoursRefused, check_online, hours, ingest, materialize
+from operators.plans.features import (
+    Built,
+    Hours,
+    HoursRefused,
+    check_online,
+    closed_days,
+    hours,
+    ingest,
+    materialize,
+)
 
 FIRST = FLIGHTS.calendar.starts(FLIGHTS.calendar.first)
 NOW = dt.datetime(2013, 9, 1, 14, 20, tzinfo=dt.UTC)
@@ -25,6 +34,7 @@ def test_a_later_run_goes_on_and_an_hour_without_news_is_no_work():
     assert hours(FLIGHTS, Built(built_to=NOW.replace(minute=0)), NOW, None, None, replay=False) is None
 
 
+@pytest.mark.covers("field-reports 61")
 def test_only_a_replay_may_run_ahead_of_the_clock():
     with pytest.raises(HoursRefused, match="has not closed; the data clock says 2013-09-01T14:20Z"):
         hours(FLIGHTS, Built(), NOW, "2013-08-31", "2013-09-02", replay=False)
@@ -90,3 +100,38 @@ def test_an_hour_reads_the_days_of_its_windows_and_says_what_is_built_and_what_h
     spec = ingest(FLIGHTS, "file:///store", asked)
     assert (spec.first, spec.last) == (dt.date(2013, 8, 20), dt.date(2013, 9, 1))
     assert (spec.built_to, spec.closed_to) == (asked.start, asked.end)
+
+
+def asked(start: str, end: str, now: str) -> Hours:
+    return Hours(start=start, end=end, now=now)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "now", "days"),
+    [
+        ("2013-09-01T13:00Z", "2013-09-01T14:00Z", "2013-09-01T14:20Z", ["2013-08-31"]),  # 10:00 in New York
+        ("2013-09-01T12:00Z", "2013-09-01T13:00Z", "2013-09-01T13:20Z", []),
+        ("2013-09-01T14:00Z", "2013-09-01T15:00Z", "2013-09-01T15:20Z", []),
+        ("2013-08-29T14:00Z", "2013-09-01T14:00Z", "2013-09-01T14:20Z", ["2013-08-29", "2013-08-30", "2013-08-31"]),
+        ("2013-01-01T09:00Z", "2013-01-01T10:00Z", "2013-01-01T10:20Z", []),  # no day has closed yet
+        # one day built again, long after it closed
+        ("2013-05-01T08:00Z", "2013-05-02T08:00Z", "2013-09-01T14:20Z", ["2013-04-30", "2013-05-01"]),
+        # ahead of the clock, in a replay
+        ("2013-08-31T14:00Z", "2013-09-03T14:00Z", "2013-09-01T14:00Z", ["2013-08-31", "2013-09-01", "2013-09-02"]),
+        # the day with 25 hours
+        ("2013-11-04T14:00Z", "2013-11-04T15:00Z", "2013-11-04T15:20Z", ["2013-11-03"]),
+    ],
+)
+def test_each_day_is_checked_by_the_run_in_which_it_closes(start: str, end: str, now: str, days: list[str]) -> None:
+    assert [str(day) for day in closed_days(FLIGHTS, asked(start, end, now))] == days
+
+
+def test_hourly_runs_leave_no_day_out_and_check_none_twice() -> None:
+    first = dt.datetime(2013, 10, 30, 0, tzinfo=dt.UTC)
+    hour = dt.timedelta(hours=1)
+    found = []
+    for number in range(9 * 24):
+        end = first + number * hour
+        found += closed_days(FLIGHTS, Hours(start=end - hour, end=end, now=end + dt.timedelta(minutes=5)))
+    assert found == [dt.date(2013, 10, 29) + n * dt.timedelta(days=1) for n in range(len(found))]
+    assert len(found) == 9

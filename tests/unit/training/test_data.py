@@ -15,9 +15,11 @@ from pydantic import ValidationError
 from artifacts.refs import local_path, sha256
 from artifacts.step import DataFault
 from artifacts.store import ArtifactCorrupt
+from operators.pipelines import PIPELINES
 from tests.make import training as make
 from training.contract import SplitPolicy, Windows
 from training.data import batch, epoch_order, material, normalisation, read_rows, shard, steps_per_epoch
+from training.recipes import flight_delay
 
 
 @given(st.integers(1, 400), st.sampled_from([1, 2, 3, 4, 8]), st.integers(1, 40), st.integers(0, 5))
@@ -48,8 +50,10 @@ def test_normalisation_knows_constants_nulls_and_infinities() -> None:
     assert std == (1.0, 1.0, 1.0, 1.0)
 
 
+@pytest.mark.covers("decisions 3.8")
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(1, 20), st.integers(1, 20), st.integers(1, 60))
-def test_windows_never_touch(horizon: int, gap: int, validation: int, test: int, train: int) -> None:
+def test_windows_never_touch(horizon: int, longer: int, validation: int, test: int, train: int) -> None:
+    gap = horizon + longer
     policy = SplitPolicy(label_horizon_days=horizon, gap_days=gap, validation_days=validation, test_days=test)
     first = dt.date(2013, 1, 1)
     partition = first + dt.timedelta(days=train - 1 + 2 * (gap + 1) + validation - 1 + test - 1 + horizon)
@@ -59,6 +63,28 @@ def test_windows_never_touch(horizon: int, gap: int, validation: int, test: int,
     assert (cut.test_first - cut.validation_last).days == gap + 1
     assert (cut.test_last - cut.test_first).days + 1 == test
     assert (partition - cut.test_last).days == horizon
+
+
+@pytest.mark.covers("decisions 3.8")
+def test_a_gap_shorter_than_the_label_horizon_is_refused() -> None:
+    with pytest.raises(ValidationError, match="gap_days=1 is less than label_horizon_days=2"):
+        SplitPolicy(label_horizon_days=2, gap_days=1)
+
+
+@pytest.mark.covers("decisions 3.3", "decisions 3.5", "decisions 3.8")
+@pytest.mark.parametrize("partition", ["2013-03-10", "2013-03-11", "2013-11-03", "2013-11-04"])
+def test_labels_of_a_window_are_known_before_the_next_begins_also_over_a_clock_change(partition: str) -> None:
+    """An outcome may take until its day's end plus lateness: that is before the next window's first hour, and by as_of."""
+    day = dt.date.fromisoformat(partition)
+    calendar, split = PIPELINES[0].calendar, flight_delay.SPLIT
+    for shift in range(40):
+        at = day + dt.timedelta(days=shift)
+        cut = Windows.cut(dt.date(2013, 1, 1), at, split)
+        assert calendar.as_of(cut.train_last) < calendar.starts(cut.validation_first)
+        assert calendar.as_of(cut.validation_last) < calendar.starts(cut.test_first)
+        assert calendar.as_of(cut.test_last) < calendar.as_of(at)
+        embargo = calendar.as_of(at) - calendar.as_of(cut.test_last)
+        assert embargo >= split.label_horizon_days * dt.timedelta(hours=23)
 
 
 def test_a_set_too_short_for_its_split_is_refused() -> None:
