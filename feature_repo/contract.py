@@ -104,6 +104,11 @@ class CheckPolicy(BaseModel, frozen=True, extra="forbid"):
     )
     leak_bins: int = Field(default=20, gt=1, description="Quantile bins per numeric feature.")
     leak_auc: float = Field(default=0.98, gt=0.5, le=1, description="Most AUC of one feature alone (decisions 3.6).")
+    detailed: int = Field(
+        default=25,
+        ge=0,
+        description="Failed expectations of a table that are asked again for counts and rows; two scans each.",
+    )
     bad_rows: int = Field(
         default=1000, gt=0, description="Most rows that a report keeps as examples, of all checks together."
     )

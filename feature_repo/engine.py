@@ -7,7 +7,6 @@ has to be saved or pickled.
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import tempfile
@@ -118,8 +117,12 @@ def _check(
         return [said.failed(check.label, "expect_spark_to_read_it", None, str(error).splitlines()[0])], []
     found = _ask_all(context, source, check, frame, table.num_rows, policy)
     late = said.over_time(budget.seconds) if budget.spent else ""
-    broken = [rule for rule in check.suite.rules if not found.get(rule.key, {}).get("success") and not late]
-    sample = functools.partial(bad_rows, frame, check, limit=max(1, policy.bad_rows // max(1, len(broken))))
+    detailed = [rule.key for rule in check.suite.rules if found.get(rule.key, {}).get("detailed")]
+    most = max(1, policy.bad_rows // max(1, len(detailed)))
+
+    def sample(rule: Rule) -> list[BadRow]:
+        return bad_rows(frame, check, rule, limit=most) if rule.key in detailed else []
+
     return said.judge(check.label, check.suite, found, frame.columns, sample, late)
 
 
@@ -164,7 +167,7 @@ def _ask_all(context: Any, source: Any, check: Check, frame: DataFrame, rows: in
     """What came back for each rule; a key that did not come back is absent.
 
     Booleans are asked for first: nulls, ranges and sets of all columns then cost one scan together, a condition or a
-    unique key one more each. What did not hold is asked again for its counts, which costs a scan or two per rule.
+    unique key one more each. Of what did not hold the first are asked again for their counts, a scan or two per rule.
     """
     batch = source.add_dataframe_asset(check.label).add_batch_definition_whole_dataframe("whole")
     tiers = {"": (frame, check.suite.rules)}
@@ -177,9 +180,10 @@ def _ask_all(context: Any, source: Any, check: Check, frame: DataFrame, rows: in
     found: Found = {}
     for tier, (frame_of_tier, rules) in tiers.items():
         found |= _ask(context, batch, f"{check.label}{tier}", rules, frame_of_tier, "BOOLEAN_ONLY")
-        broken = [rule for rule in rules if rule.key in found and not found[rule.key]["success"]]
+        broken = [rule for rule in rules if rule.key in found and not found[rule.key]["success"]][: policy.detailed]
         if broken:
-            found |= _ask(context, batch, f"{check.label}{tier} failures", broken, frame_of_tier, "SUMMARY")
+            again = _ask(context, batch, f"{check.label}{tier} failures", broken, frame_of_tier, "SUMMARY")
+            found |= {key: one | {"detailed": True} for key, one in again.items()}
     return found
 
 

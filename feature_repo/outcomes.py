@@ -16,6 +16,7 @@ from feature_repo.expectations.rules import Rule, Severity, TableSuite
 EXAMPLES = 3
 TEXT_CHARACTERS = 240
 SHOWN_CHARACTERS = 160
+NO_DETAILS = "did not hold; too much is wrong with the table to count it all"
 OVER_TIME = "could not run: the time budget of"
 
 
@@ -146,6 +147,8 @@ def _observed(rule: Rule, found: Mapping[str, Any] | None, columns: Sequence[str
         return False, late or "no result came back; the check did not run", False
     if error := exception_text(found.get("exception_info")):
         return False, late or could_not_run(rule, error, columns), False
+    if not found["success"] and not found.get("result"):
+        return False, NO_DETAILS, True
     return bool(found["success"]), observed_text(rule, found.get("result") or {}), True
 
 

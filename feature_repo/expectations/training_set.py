@@ -38,7 +38,8 @@ FLIGHT = {
 }
 SCHEMA = pa.schema({**IDENTITY, **REQUEST, **FLIGHT, **dict.fromkeys(feature_columns(), pa.float64())})
 
-WEEK = "_7d"
+WEEK, SHORT = "_7d", "_3h"
+ONCE_A_DAY = "flight_number__"  # a number flies about once a day: at T, nothing of it lies in the last 3 hours
 INSTANTS = ("at", "scheduled_departure", "scheduled_arrival", "label_time")
 IN_ORDER = (
     "at = scheduled_departure - INTERVAL {lead} SECONDS AND scheduled_arrival > scheduled_departure AND label_time > at"
@@ -77,9 +78,11 @@ def daily_checks(policy: CheckPolicy) -> dict[str, Daily]:
 def _features(policy: CheckPolicy) -> list[Rule]:
     """Each feature within the limits of its unit; weekly features nearly always known, no feature dead."""
     weekly = [name for name in feature_columns() if name.endswith(WEEK)]
-    others = [name for name in feature_columns() if not name.endswith(WEEK)]
+    sparse = [name for name in feature_columns() if name.startswith(ONCE_A_DAY) and name.endswith(SHORT)]
+    others = [name for name in feature_columns() if name not in {*weekly, *sparse}]
     return [
         *known(weekly, share=policy.known_share),
         *known(others, share=policy.seen_share),
+        *known(sparse, share=policy.seen_share, severity="warning"),
         *(rule for view in VIEWS for rule in feature_rules(view, feature_column(view, ""))),
     ]

@@ -130,6 +130,12 @@ def test_what_the_time_did_not_suffice_for_has_failed_and_says_so() -> None:
     ]
 
 
+def test_what_was_not_asked_again_has_failed_without_a_count() -> None:
+    outcome = said(between("departure_delay", 0, 10), {"success": False, "result": {}, "exception_info": QUIET})
+    assert not outcome.success
+    assert outcome.observed == "did not hold; too much is wrong with the table to count it all"
+
+
 def test_rows_are_shared_out_evenly_and_what_a_small_group_leaves_goes_to_the_others() -> None:
     many = [row(f"f{number}", expectation=name) for name in ("a", "b") for number in range(50)]
     few = [row(f"f{number}", expectation="c") for number in range(4)]
