@@ -37,7 +37,7 @@ class Part:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Its rows with the day that they came from."""
         table = pq.read_table(self.path, columns=columns)
-        return table.append_column(PARTITION, pa.array([self.partition] * table.num_rows, PARTITION.type))
+        return table.append_column(PARTITION, pa.repeat(pa.scalar(self.partition, PARTITION.type), table.num_rows))
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from feature_repo.engine import Budget
 from feature_repo.spark import session
 
 pytestmark = pytest.mark.spark
@@ -22,4 +25,16 @@ def test_a_session_is_in_utc_and_is_stopped_after_an_error() -> None:
     with pytest.raises(RuntimeError, match="in the middle"):
         fail_inside()
     assert SparkSession.getActiveSession() is None
+    assert SparkContext._active_spark_context is None
+
+
+def count_for_ever() -> None:
+    with session("tests") as spark, Budget(0.5).cancels(spark):
+        spark.range(10**15).selectExpr("sum(id % 7)").collect()
+
+
+@pytest.mark.covers("field-reports 72")
+def test_when_the_budget_is_spent_what_runs_is_cancelled() -> None:
+    with pytest.raises((PySparkException, Py4JJavaError), match="cancel"):
+        count_for_ever()
     assert SparkContext._active_spark_context is None
