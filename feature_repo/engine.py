@@ -78,6 +78,7 @@ class Budget:
             yield
         finally:
             timer.cancel()
+            timer.join()  # one that has begun must not find the session stopped
 
 
 def run(checks: Sequence[Check], policy: CheckPolicy, site: Path) -> tuple[list[Outcome], list[BadRow]]:
