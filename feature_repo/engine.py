@@ -218,7 +218,7 @@ def bad_rows(frame: DataFrame, check: Check, rule: Rule, *, limit: int) -> list[
     shown = [name for name in rule.reads if name in frame.columns and name not in keys]
     order = [f"`{name}`" for name in dict.fromkeys(["partition", *keys, *shown]) if name in frame.columns]
     try:
-        found = rows.select(*order).orderBy(*order).limit(limit).collect()
+        found = rows.select(*order).orderBy(*order).limit(limit).toArrow().to_pylist()
     except PySparkException:
         return []  # a column of another type cannot be compared; the rule has failed without an example
     return [
@@ -227,8 +227,8 @@ def bad_rows(frame: DataFrame, check: Check, rule: Rule, *, limit: int) -> list[
             expectation=rule.key,
             severity=rule.severity,
             partition=str(row["partition"]) if "partition" in frame.columns else "",
-            key="/".join(str(row[name]) for name in keys),
-            values=", ".join(f"{name}={row[name]}" for name in shown),
+            key="/".join(said.text(row[name]) for name in keys),
+            values=", ".join(f"{name}={said.text(row[name])}" for name in shown),
         )
         for row in found
     ]

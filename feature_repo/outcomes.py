@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
 import re
@@ -62,6 +63,11 @@ class BadRow:
         return f"key {self.key or self.partition}{shown}"
 
 
+def text(value: Any) -> str:
+    """A value as a reader sees it; instants in UTC with a Z."""
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, dt.datetime) else str(value)
+
+
 def share_out(rows: Sequence[BadRow], most: int) -> list[BadRow]:
     """At most so many rows: each expectation gets an equal share, in the order in which they stand."""
     groups: dict[tuple[str, str], list[BadRow]] = {}
@@ -77,11 +83,11 @@ def share_out(rows: Sequence[BadRow], most: int) -> list[BadRow]:
 
 def bad_rows_csv(rows: Iterable[BadRow]) -> str:
     """The rows as CSV, a line each, in the order given."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
+    sink = io.StringIO()
+    lines = csv.writer(sink, lineterminator="\n")
     lines.writerow([entry.name for entry in fields(BadRow)])
     lines.writerows(astuple(row) for row in rows)
-    return text.getvalue()
+    return sink.getvalue()
 
 
 def report(spec: ValidateSpec, outcomes: Sequence[Outcome], failures: Sequence[str], warnings: Sequence[str]) -> str:

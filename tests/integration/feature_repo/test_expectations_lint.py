@@ -20,7 +20,7 @@ from feature_repo.engine import Check
 from feature_repo.expectations import daily, raw_day, training_set, view_day
 from feature_repo.expectations.daily import Band
 from feature_repo.expectations.rules import SAMPLED, Rule, TableSuite
-from feature_repo.outcomes import BadRow, Outcome
+from feature_repo.outcomes import BadRow, Outcome, text
 from feature_repo.tables import INSTANT, RAW_SCHEMAS
 from tests.make import expectations as make
 
@@ -244,7 +244,7 @@ def test_each_rule_about_rows_tells_the_row_that_breaks_it(told: Ran, subject: S
     """And no other row, but those in which a column that it reads was changed for another rule."""
     table, places = broken(subject)
     rows, before, label = table.to_pylist(), subject.rows.to_pylist(), f"broken {subject.name}"
-    key = {place: "/".join(str(rows[place][name]) for name in subject.suite.row_key) for place in places.values()}
+    key = {place: "/".join(text(rows[place][name]) for name in subject.suite.row_key) for place in places.values()}
     changed = {place: {name for name in rows[place] if rows[place][name] != before[place][name]} for place in key}
     for rule_key, place in places.items():
         rule = subject.rule(rule_key)

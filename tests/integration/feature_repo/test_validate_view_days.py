@@ -61,7 +61,7 @@ def test_faults_name_the_view_the_column_the_day_and_the_rows(tmp_path: Path) ->
     lines = caught.value.problems
     for expected in (
         "expect_column_values_to_be_between(route.late_share_1d): 1.04 % outside [0, 1] (1 of 96 rows), first 1: key "
-        "origin0/dest0/2013-01-08 10:00:00 (late_share_1d=1.5)",
+        "origin0/dest0/2013-01-08T10:00:00Z (late_share_1d=1.5)",
         "unexpected_rows_expectation(origin.departures_3h): 1 rows break 'departures_3h <= departures_1d AND ",
         "expect_compound_columns_to_be_unique(flight_number.carrier+flight+event_time+available_time): 2.06 % not unique",
         "unexpected_rows_expectation(days.carrier_rows): 1 rows break 'carrier_rows >= carrier_floor', first 1: key 2013-01-08 ",
