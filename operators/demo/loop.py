@@ -19,7 +19,7 @@ from operators import live
 from operators.airflow_client import AirflowClient
 from operators.demo.display import Display, Say
 from operators.demo.watching import running_step, wait_for_run, wait_until
-from operators.ledger import DECISION, DECISION_CLOSED, Entry, ledger
+from operators.ledger import DECISION, FAILED, Entry, ledger
 from operators.pipelines import pipeline
 from operators.plans.watch import logged
 from operators.process import ProcessRunner
@@ -193,11 +193,7 @@ class Loop:
 
     def drift_decision(self) -> Entry | None:
         """The newest decision that drift has brought about, those left out whose run broke down; None when there is none."""
-        broken = {
-            entry.body["decision"]
-            for entry in self.book.entries(DECISION_CLOSED, MODEL)
-            if entry.body["outcome"] == "failed"
-        }
+        broken = {decision for decision, end in self.book.closures(MODEL).items() if end.body["outcome"] == FAILED}
         found = [
             entry
             for entry in self.book.entries(DECISION, MODEL)
@@ -252,12 +248,7 @@ class Loop:
     def retrain_end(self) -> Entry | None:
         """How the drift retrain ended: trained, refused or failed."""
         decision = self.drift_decision()
-        if decision is None:
-            return None
-        return next(
-            (entry for entry in self.book.entries(DECISION_CLOSED, MODEL) if entry.body["decision"] == decision.id),
-            None,
-        )
+        return self.book.closures(MODEL).get(decision.id) if decision else None
 
     def drift_version(self) -> Version | None:
         """The version that the drift retrain made."""

@@ -97,11 +97,13 @@ def judge(loop: Loop) -> list[str]:
 
 
 def _drift_problems(loop: Loop, decision: Entry) -> list[str]:
-    ends = [entry for entry in loop.book.entries(RETRAIN, MODEL) if entry.body["decision"] == decision.id]
+    end = loop.retrain_end()
     woken = [run for run in loop.airflow.runs(f"retrain__{MODEL}") if run["run_type"] == "asset_triggered"]
     problems = []
-    if not ends or ends[0].body["outcome"] not in ("trained", "refused"):
-        problems.append(f"the drift retrain did not end with a verdict: {[entry.body['outcome'] for entry in ends]}")
+    if end is None or end.body["outcome"] not in ("trained", "refused"):
+        problems.append(
+            f"decision {decision.id} to retrain did not end with a verdict: {end.body if end else 'it is open'}"
+        )
     if not woken:
         problems.append("the second training was not started by the drift event")
     version = loop.drift_version()

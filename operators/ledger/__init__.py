@@ -3,6 +3,7 @@
 from operators.ledger.book import (
     DECISION,
     DECISION_CLOSED,
+    FAILED,
     STEP_BEGUN,
     STEP_FINISHED,
     Attempt,
@@ -15,6 +16,7 @@ from operators.ledger.tables import migrate
 __all__ = [
     "DECISION",
     "DECISION_CLOSED",
+    "FAILED",
     "STEP_BEGUN",
     "STEP_FINISHED",
     "Attempt",

@@ -19,6 +19,7 @@ from operators.settings import platform
 
 GENESIS: Digest = sha256(b"perennial ledger")
 DECISION, DECISION_CLOSED = "decision", "decision-closed"
+FAILED = "failed"
 STEP_BEGUN, STEP_FINISHED = "step-begun", "step-finished"
 
 
@@ -152,17 +153,29 @@ class Ledger:
 
     def open_decisions(self, model: str) -> tuple[Entry, ...]:
         """Decisions for a model that nobody has closed yet, oldest first: the work that is still to be done."""
-        closed = {entry.body["decision"] for entry in self.entries(DECISION_CLOSED, model)}
+        closed = self.closures(model)
         return tuple(entry for entry in self.entries(DECISION, model) if entry.id not in closed)
+
+    def closures(self, model: str) -> dict[int, Entry]:
+        """How each closed decision of a model ended, by the decision's id: the entry that no later one supersedes."""
+        return {int(str(entry.body["decision"])): entry for entry in self.entries(DECISION_CLOSED, model)}
 
     def close_decision(
         self, decision: Entry, outcome: str, body: Mapping[str, Any] | None = None, *, at: dt.datetime | None = None
     ) -> Entry:
-        """Records how a decision ended; closing it again returns the first answer."""
+        """Records how a decision ended; closing it again returns the first answer.
+
+        One exception: work that failed may be cleared and end well after all. Its end is a further entry, which names the
+        failure that it supersedes.
+        """
         if decision.kind != DECISION:
             raise ValueError(f"entry {decision.id} is a '{decision.kind}', only a '{DECISION}' can be closed")
         answer = {**(body or {}), "decision": decision.id, "outcome": outcome}
-        return self.append(DECISION_CLOSED, decision.subject, answer, unique=f"closed:{decision.id}", at=at)
+        first = self.append(DECISION_CLOSED, decision.subject, answer, unique=f"closed:{decision.id}", at=at)
+        if not first.existed or first.body["outcome"] != FAILED or outcome == FAILED:
+            return first
+        answer["supersedes"] = first.id
+        return self.append(DECISION_CLOSED, decision.subject, answer, unique=f"closed:{decision.id}:again", at=at)
 
     def begin_attempt(
         self,
@@ -204,6 +217,15 @@ class Ledger:
             for entry in self.entries(STEP_BEGUN, key)
             if isinstance(number := entry.body["attempt"], int)
         )
+
+    def of_task(self, dag: str, run: str, task: str, newest: int = 1000) -> dict[int, Attempt]:
+        """The last attempt of each map index of a task in a run, -1 when it is not mapped; looks at the newest steps only."""
+        found = {}
+        for attempt in reversed(self.status(newest)):
+            said = attempt.begun.body
+            if (said.get("dag"), said.get("run"), said.get("task")) == (dag, run, task):
+                found[int(str(said.get("map_index", -1)))] = attempt
+        return found
 
     def status(self, newest: int = 50) -> tuple[Attempt, ...]:
         """The newest step attempts, newest first: what runs, what ended, how."""

@@ -39,6 +39,7 @@ class Ask(BaseModel, frozen=True, extra="forbid"):
     reason: str
     decision: int | None = None
     salt: str = ""
+    run_id: str = ""
 
 
 def training_set(row: Pipeline, store: Uri, ask: Ask, output: Uri) -> TrainingSetSpec:

@@ -104,9 +104,10 @@ def history(checks: Sequence[Entry], package: Digest) -> tuple[CheckRow, ...]:
     return tuple(sorted(rows, key=lambda row: row.partition))
 
 
-def retrains(decisions: Sequence[Entry], closed: Sequence[Entry], releases: Sequence[Entry]) -> tuple[RetrainRow, ...]:
+def retrains(
+    decisions: Sequence[Entry], ends: Mapping[int, Entry], releases: Sequence[Entry]
+) -> tuple[RetrainRow, ...]:
     """The retrains that drift asked for, oldest first; ``promoted`` is None until the version's release has ended."""
-    ends = {entry.body["decision"]: entry for entry in closed}
     outcomes = {entry.body["package"]: entry.body["outcome"] for entry in releases if entry.body["outcome"] != "failed"}
     rows = []
     for entry in decisions:

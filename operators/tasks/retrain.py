@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from artifacts.clock import NotClosed
 from feature_repo.contract import ValidationRef
 from operators import live
-from operators.ledger import Entry, ledger
+from operators.ledger import FAILED, Entry, ledger
 from operators.partitions import resolve
 from operators.payload import load
 from operators.pipelines import Pipeline
@@ -40,7 +40,7 @@ def resolve_ask(row: Pipeline, params: Mapping[str, Any], run_type: str, run_id:
     Everything is worked out from the ledger: events may be doubled, merged, late or lost.
     """
     trigger, now = _trigger(run_type), live.now()
-    waiting = _waiting(row.model)
+    waiting = _waiting(row.model) or _failed_by(row.model, run_id)
     decided = None
     if trigger == "drift":
         if not waiting:
@@ -60,6 +60,7 @@ def resolve_ask(row: Pipeline, params: Mapping[str, Any], run_type: str, run_id:
         reason=str(params["reason"]) or "; ".join(str(reason) for reason in _reasons(decision)),
         decision=decision.id,
         salt=str(decision.id) if params["force"] else "",
+        run_id=run_id,
     )
     _stop_when_fresh(row, ask, force=bool(params["force"]))
     return ask.model_dump(mode="json")
@@ -67,6 +68,18 @@ def resolve_ask(row: Pipeline, params: Mapping[str, Any], run_type: str, run_id:
 
 def _waiting(model: str) -> list[Entry]:
     return [entry for entry in ledger().open_decisions(model) if entry.body["trigger"] == "drift"]
+
+
+def _failed_by(model: str, run_id: str) -> list[Entry]:
+    """The drift decisions that this very run has closed as failed: it was cleared from its start, and is asked again."""
+    book = ledger()
+    ends = [entry for entry in book.entries(RETRAIN, model) if entry.body.get("run_id") == run_id]
+    failed = {entry.body["decision"] for entry in ends if entry.body["outcome"] == FAILED}
+    return [
+        book.get(decision)
+        for decision, end in book.closures(model).items()
+        if decision in failed and end.body["outcome"] == FAILED and book.get(decision).body["trigger"] == "drift"
+    ]
 
 
 def _reasons(decision: Entry) -> Sequence[Any]:
@@ -113,20 +126,27 @@ def _stop_when_fresh(row: Pipeline, ask: Ask, *, force: bool) -> None:
 
 
 def close(ask: Ask, outcome: str, body: Mapping[str, Any]) -> None:
-    """Writes how a run ended, and closes its decision and every older one that the same outcome covers."""
+    """Writes how a run ended, and closes its decision and every older one that the same outcome covers.
+
+    A run that failed and was cleared closes its decision anew: what it came to supersedes the failure.
+    """
     answer = {
         **body,
         "partition": ask.partition.isoformat(),
         "trigger": ask.trigger,
         "outcome": outcome,
         "decision": ask.decision,
+        "run_id": ask.run_id,
     }
-    ledger().append(RETRAIN, ask.model, answer, unique=f"retrain:{ask.decision}:{outcome}")
-    for entry in ledger().open_decisions(ask.model):
-        own = entry.id == ask.decision
+    book = ledger()
+    book.append(RETRAIN, ask.model, answer, unique=f"retrain:{ask.decision}:{outcome}")
+    closing = {"by": ask.decision, **body}
+    if ask.decision is not None:
+        book.close_decision(book.get(ask.decision), outcome, closing)
+    for entry in book.open_decisions(ask.model):
         covered = entry.body["trigger"] == "drift" and str(entry.body["partition"]) <= ask.partition.isoformat()
-        if own or (covered and outcome != "failed"):
-            ledger().close_decision(entry, outcome, {"by": ask.decision, **body})
+        if covered and outcome != FAILED:
+            book.close_decision(entry, outcome, closing)
 
 
 def features_ready(row: Pipeline, ask: Ask, waited: dt.timedelta, limit: dt.timedelta) -> bool:
@@ -231,7 +251,7 @@ def end(row: Pipeline, ask: Ask | None) -> bool:
     if ask is None:
         return False
     if ask.decision is not None and not _closed(ask):
-        close(ask, "failed", {"reason": "a task of the run failed; its log says why"})
+        close(ask, FAILED, {"reason": "a task of the run failed; its log says why"})
         raise AirflowFailException(
             f"the retrain of {ask.model} for {ask.partition} failed; the failed task's last lines say why"
         )

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from operators import live
-from operators.ledger import ledger
+from operators.ledger import FAILED, ledger
 from operators.pipelines import PIPELINES, Pipeline
 from operators.plans import watch as plans
 from operators.settings import platform
@@ -39,7 +39,7 @@ def close_lost(row: Pipeline) -> list[int]:
         if entry.body["trigger"] != "drift" and now - entry.at > LOST_AFTER
     ]
     for entry in lost:
-        book.close_decision(entry, "failed", {"reason": "its run never ended; closed by sweep"})
+        book.close_decision(entry, FAILED, {"reason": "its run never ended; closed by sweep"})
     return [entry.id for entry in lost]
 
 

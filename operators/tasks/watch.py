@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from monitoring.contract import CheckRef, CheckRow, Decision
 from monitoring.policy import decide, row_of
 from operators import live
-from operators.ledger import DECISION, DECISION_CLOSED, Entry, ledger
+from operators.ledger import DECISION, Entry, ledger
 from operators.payload import load
 from operators.pipelines import Pipeline
 from operators.plans import watch as plans
@@ -64,7 +64,7 @@ def _decide(row: Pipeline, check: CheckRef, newest: dt.date) -> bool:
     promotions = book.entries(PROMOTION, row.model)
     answer = decide(
         (*earlier, current),
-        plans.retrains(decisions, book.entries(DECISION_CLOSED, row.model), book.entries(RELEASE, row.model)),
+        plans.retrains(decisions, book.closures(row.model), book.entries(RELEASE, row.model)),
         retraining=bool(book.open_decisions(row.model)),
         now=live.now(),
         model=row.model,

@@ -12,6 +12,7 @@ from artifacts.store import write_bytes
 from operators import live
 from operators.ledger import ledger
 from operators.pipelines import pipeline
+from operators.plans import watch as plans
 from operators.plans.retrain import Ask
 from operators.tasks import retrain as tasks
 from serving.contract import Routing
@@ -118,6 +119,30 @@ def test_the_end_of_a_failed_run_closes_its_decision_and_fails():
         tasks.end(ROW, found)
     assert ledger().open_decisions(ROW.model) == ()
     assert tasks.end(ROW, found) is False
+
+
+def test_a_failed_run_that_is_cleared_and_ends_well_is_no_longer_a_failure():
+    decision = decide()
+    found = ask()
+    with pytest.raises(AirflowFailException, match="failed"):
+        tasks.end(ROW, found)
+    tasks.close(found, "trained", {"version": 2})
+    assert ledger().closures(ROW.model)[decision.id].body["outcome"] == "trained"
+    assert tasks.end(ROW, found) is False
+    ends = plans.retrains(ledger().entries("decision", ROW.model), ledger().closures(ROW.model), ())
+    assert [(end.promoted, end.ended_at) for end in ends] == [(None, NOW)]  # the breaker waits for its release
+
+
+def test_a_drift_run_that_is_cleared_from_its_start_takes_its_decision_again():
+    decision = decide()
+    with pytest.raises(AirflowFailException, match="failed"):
+        tasks.end(ROW, ask(run_id="first"))
+    assert ask(run_id="first").decision == decision.id
+    with pytest.raises(AirflowSkipException, match="the event came twice, or late"):
+        ask(run_id="another")
+    tasks.close(ask(run_id="first"), "trained", {})
+    with pytest.raises(AirflowSkipException, match="the event came twice, or late"):
+        ask(run_id="first")
 
 
 def test_work_that_came_meanwhile_is_looked_for_at_the_end():

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from artifacts.records import connect
 from artifacts.refs import sha256
-from operators.ledger import DECISION, Ledger
+from operators.ledger import DECISION, FAILED, Ledger
 from operators.ledger.book import _digest
 from operators.ledger.tables import entries_table
 from tests.make.operators import ledger
@@ -161,6 +161,28 @@ def test_decisions_are_open_until_closed_once(book: Ledger) -> None:
     assert book.open_decisions("flight_delay") == (second,)
     with pytest.raises(ValueError, match="only a 'decision' can be closed"):
         book.close_decision(closed, "promoted")
+
+
+def test_a_failure_that_ended_well_after_all_is_superseded_by_an_entry_that_says_so(book: Ledger) -> None:
+    decision = book.append(DECISION, "flight_delay", {"trigger": "drift"}, at=NOON)
+    failed = book.close_decision(decision, FAILED, {"reason": "killed"}, at=NOON)
+    assert book.close_decision(decision, FAILED, at=NOON).id == failed.id
+    trained = book.close_decision(decision, "trained", {"version": 7}, at=NOON + HOUR)
+    assert trained.body == {"decision": decision.id, "outcome": "trained", "version": 7, "supersedes": failed.id}
+    assert book.closures("flight_delay") == {decision.id: trained}
+    assert book.close_decision(decision, "refused", at=NOON).id == trained.id  # a verdict is never superseded
+    assert book.close_decision(decision, FAILED, at=NOON).id == failed.id
+    assert book.closures("flight_delay") == {decision.id: trained}
+    assert book.verify() == []
+
+
+def test_the_steps_of_one_task_are_found_by_its_run_and_map_index(book: Ledger) -> None:
+    for run, index in (("r1", 0), ("r1", 1), ("r2", 0), ("r1", 1)):
+        words = {"dag": "watch", "task": "check", "run": run, "map_index": str(index)}
+        number = book.begin_attempt(sha256(f"{run}{index}".encode()), words, at=NOON)
+        book.finish_attempt(sha256(f"{run}{index}".encode()), number, "refused" if index else "done", at=NOON)
+    found = book.of_task("watch", "r1", "check")
+    assert {index: (one.attempt, one.outcome) for index, one in found.items()} == {0: (1, "done"), 1: (2, "refused")}
 
 
 def test_attempts_count_up_and_keep_their_first_outcome(book: Ledger) -> None:
