@@ -4,10 +4,10 @@ Checks every closed partition of the prediction log for drift and for lost quali
 
 | | |
 |---|---|
-| Runs when | `predictions/<model>` gets an event because a partition of the log has closed; hourly, for events that were lost |
+| Runs when | `predictions/<model>` gets an event because a partition of the log has closed; hourly, for events that were lost; by hand, to try given-up partitions again |
 | Reads | the closed partitions that nobody has checked against the live version, the labels known so far, the version's own reference |
-| Publishes | a report per check, a ledger row per check (also for a no), and an event for `retrain/<model>` when a retrain is decided |
-| When it fails | nothing retrains on half a check; the partition stays unchecked and the next run takes it. See `docs/runbooks/watch.md` |
+| Publishes | a report per check, a ledger row per check (also for a no, and for one that failed), and an event for `retrain/<model>` when a retrain is decided |
+| When it fails | nothing retrains on half a check; the next run takes the partition, at most 3 runs on the same data. See `docs/runbooks/watch.md` |
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import DAG, AssetAlias, task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from monitoring.contract import CheckRef
 from operators import events
@@ -39,16 +40,18 @@ def make(row: Pipeline) -> DAG:
     ) as dag:
 
         @task
-        def choose() -> dict[str, Any]:
-            return tasks.choose_partitions(row)
+        def choose(dag_run: Any) -> dict[str, Any]:
+            return tasks.choose_partitions(row, by_hand=dag_run.run_type == "manual")
 
         @task
         def spread(asked: dict[str, Any], frozen: Any) -> list[dict[str, Any]]:
             return [{"partition": partition, "frozen": frozen} for partition in asked["partitions"]]
 
-        @task(outlets=[wanted], trigger_rule="all_done_min_one_success")  # one bad day must not hide the others
-        def decide(results: list[Any], *, outlet_events: Any) -> None:
-            if tasks.decide_all(row, list(results)):
+        @task(outlets=[wanted], trigger_rule="all_done")  # a bad day gets its row too, and must not hide the others
+        def decide(asked: Any, frozen: Any, results: list[Any], run_id: str, *, outlet_events: Any) -> None:
+            if not asked or not frozen:
+                raise AirflowSkipException("no check was run")
+            if tasks.decide_all(row, asked, list(results), run_id):
                 outlet_events[wanted].add(events.retrain(row.model))
 
         asked = choose()
@@ -58,7 +61,7 @@ def make(row: Pipeline) -> DAG:
             .partial(task_id="check", call=calls.check(row), max_active_tis_per_dagrun=1)
             .expand(inputs=spread(asked, frozen.output))
         )
-        decide(checks.output)
+        decide(asked, frozen.output, checks.output)
         end_in_red(dag)
     return dag
 

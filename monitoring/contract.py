@@ -68,6 +68,9 @@ class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
     bootstrap_draws: int = Field(default=2000, gt=0)
     report_rows: int = Field(default=1000, gt=0, description="Rows per side of Evidently's report.")
     report_columns: int = Field(default=12, gt=0, description="Columns of Evidently's report, the worst ones.")
+    failed_checks: int = Field(
+        default=3, gt=0, description="Runs in which a check may fail; then it waits until its data or its code change."
+    )
     insufficient_alert: int = Field(default=3, gt=0, description="Windows too small in a row that a person hears of.")
 
 
@@ -157,11 +160,11 @@ class CheckRef(Ref, frozen=True):
 
 
 class CheckRow(BaseModel, frozen=True, extra="forbid"):
-    """What the policy needs to remember of a check; built from the ledger."""
+    """What the policy needs to remember of a check; built from the ledger. "failed" is one that could not be run."""
 
     partition: dt.date
     package_digest: Digest
-    outcome: Literal["checked", "insufficient", "incident"]
+    outcome: Literal["checked", "insufficient", "incident", "failed"]
     hit: bool
     score: float | None
     reasons: tuple[str, ...]
@@ -187,7 +190,15 @@ class Decision(BaseModel, frozen=True, extra="forbid"):
     """What the policy says after a check, always with its reasons."""
 
     state: Literal[
-        "STABLE", "WATCH", "TRIGGERED", "RETRAINING", "COOLDOWN", "OPEN", "DATA_INCIDENT", "INSUFFICIENT_DATA"
+        "STABLE",
+        "WATCH",
+        "TRIGGERED",
+        "RETRAINING",
+        "COOLDOWN",
+        "OPEN",
+        "DATA_INCIDENT",
+        "INSUFFICIENT_DATA",
+        "CHECK_FAILED",
     ]
     retrain: bool
     reasons: tuple[str, ...] = Field(min_length=1)

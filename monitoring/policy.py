@@ -98,6 +98,9 @@ def decide(
     if last.outcome == "incident":
         reason = "the log or its features are broken, and a retrain would learn from that; mend the feed"
         return Decision(state="DATA_INCIDENT", retrain=False, reasons=(f"{last.partition}: {reason}", *last.reasons))
+    if last.outcome == "failed":
+        reason = "the check could not be run, and that is no pass"
+        return Decision(state="CHECK_FAILED", retrain=False, reasons=(f"{last.partition}: {reason}", *last.reasons))
     if last.outcome == "insufficient":
         return Decision(state="INSUFFICIENT_DATA", retrain=False, reasons=_too_small(rows, policy))
     evidence = _evidence(rows, policy)

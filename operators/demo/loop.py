@@ -202,8 +202,8 @@ class Loop:
         return found[-1] if found else None
 
     def _checked(self, partition: dt.date) -> Entry | None:
-        found = [entry for entry in self.book.entries(DRIFT, MODEL) if entry.body["partition"] == partition.isoformat()]
-        return found[0] if found else None
+        rows = [entry for entry in self.book.entries(DRIFT, MODEL) if not entry.body.get("failed")]
+        return next((entry for entry in rows if entry.body["partition"] == partition.isoformat()), None)
 
     def replay_days(self) -> None:
         """Ten days of traffic, and more until drift has been decided, at most eighteen.

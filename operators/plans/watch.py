@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from artifacts.refs import Digest, Uri, join
+from artifacts.refs import Digest, Uri, join, key_digest
 from artifacts.store import children, manifest
 from monitoring.contract import CheckRow, CheckSpec, ReferenceRef, ReferenceSpec, RetrainRow
 from operators.ledger import Entry
@@ -50,15 +51,46 @@ def labels(row: Pipeline, store: Uri, since: dt.date, until: dt.date) -> tuple[F
 
 
 def unchecked(
-    row: Pipeline, live: Deployed, log: Sequence[PredictionsRef], checked: Sequence[Entry]
+    row: Pipeline,
+    live: Deployed,
+    log: Sequence[PredictionsRef],
+    checked: Sequence[Entry],
+    inputs: Callable[[dt.date], Digest],
 ) -> tuple[PredictionsRef, ...]:
-    """The partitions that the live version answered and that no check has looked at, oldest first."""
-    done = {str(entry.body["partition"]) for entry in checked if entry.body["package_digest"] == live.package.digest}
-    return tuple(
-        ref
-        for ref in log
-        if row.calendar.ends(ref.partition) > live.promoted_at and ref.partition.isoformat() not in done
-    )
+    """The partitions that the live version answered and that no check has looked at, oldest first.
+
+    A check that has failed in ``failed_checks`` runs on the same inputs is left alone until these change.
+    """
+    own = [entry.body for entry in checked if entry.body["package_digest"] == live.package.digest]
+    done = {str(body["partition"]) for body in own if not body.get("failed")}
+    failures = Counter((str(body["partition"]), str(body["inputs"])) for body in own if body.get("failed"))
+    tried = {partition for partition, _ in failures}
+
+    def waits(partition: dt.date) -> bool:
+        name = partition.isoformat()
+        if name in done:
+            return False
+        return name not in tried or failures[name, inputs(partition)] < row.drift.failed_checks
+
+    return tuple(ref for ref in log if row.calendar.ends(ref.partition) > live.promoted_at and waits(ref.partition))
+
+
+def inputs(row: Pipeline, live: Deployed, store: Uri, code: Digest) -> Callable[[dt.date], Digest]:
+    """What a partition's check reads, and the code that reads it, as one digest: while it stays, so does its end."""
+
+    def digest(partition: dt.date) -> Digest:
+        own = _window(row, live, partition, logged(row, store))
+        read = [*own, *labels(row, store, own[0].partition, partition)] if own else []
+        return key_digest({"read": [ref.digest for ref in read], "code": code})
+
+    return digest
+
+
+def _window(
+    row: Pipeline, live: Deployed, partition: dt.date, log: Sequence[PredictionsRef]
+) -> tuple[PredictionsRef, ...]:
+    own = [ref for ref in log if row.calendar.ends(ref.partition) > live.promoted_at and ref.partition <= partition]
+    return tuple(own[-row.drift.merge_partitions :])
 
 
 def reference(row: Pipeline, version: Version, output: Uri) -> ReferenceSpec:
@@ -85,12 +117,12 @@ def check(
     output: Uri,
 ) -> CheckSpec:
     """One closed partition against the reference; earlier ones of the same version are there to be merged in."""
-    own = [ref for ref in log if row.calendar.ends(ref.partition) > live.promoted_at and ref.partition <= partition]
+    window = _window(row, live, partition, log)
     return CheckSpec(
         model=row.model,
         reference=frozen,
-        predictions=tuple(own[-row.drift.merge_partitions :]),
-        feedback=labels(row, store, own[0].partition, partition),
+        predictions=window,
+        feedback=labels(row, store, window[0].partition, partition),
         evaluation=version.evaluation_ref(),
         policy=row.drift,
         seed=row.recipe.SEED,

@@ -8,10 +8,8 @@ from typing import Any
 from operators import live
 from operators.ledger import FAILED, ledger
 from operators.pipelines import PIPELINES, Pipeline
-from operators.plans import watch as plans
-from operators.settings import platform
 from operators.tasks.release import INTENT, PROMOTION, next_version, promotion_name
-from operators.tasks.watch import DRIFT
+from operators.tasks.watch import waiting
 
 LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decisions.md 4.9)
 
@@ -21,12 +19,10 @@ def unfinished(row: Pipeline) -> dict[str, Any]:
     book = ledger()
     routing, _ = live.routing(row.model)
     version = next_version(row)
-    log = plans.logged(row, platform().store)
-    unchecked = plans.unchecked(row, routing.champion, log, book.entries(DRIFT, row.model)) if routing.champion else ()
     return {
         "decisions": [entry.id for entry in book.open_decisions(row.model) if entry.body["trigger"] == "drift"],
         "packages": [version.registered.version] if version else [],
-        "partitions": [ref.partition.isoformat() for ref in unchecked],
+        "partitions": [day.isoformat() for day in waiting(row, routing.champion)] if routing.champion else [],
     }
 
 
@@ -46,9 +42,9 @@ def close_lost(row: Pipeline) -> list[int]:
 def sweep() -> dict[str, dict[str, Any]]:
     """What is unfinished, per model; written into the ledger when there is anything."""
     found = {row.model: unfinished(row) for row in PIPELINES}
-    for model, waiting in found.items():
-        if any(waiting.values()):
-            ledger().append("sweep", model, waiting)
+    for model, open_work in found.items():
+        if any(open_work.values()):
+            ledger().append("sweep", model, open_work)
     return found
 
 

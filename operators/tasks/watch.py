@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from artifacts.refs import Digest, Uri, join
+from artifacts.step import failure_uri
 from monitoring.contract import CheckRef, CheckRow, Decision
 from monitoring.policy import decide, row_of
 from operators import live
-from operators.ledger import DECISION, Entry, ledger
+from operators.ledger import DECISION, Attempt, Entry, ledger
 from operators.payload import load
 from operators.pipelines import Pipeline
 from operators.plans import watch as plans
 from operators.settings import platform
+from operators.steps import layer_digest
 from operators.tasks.release import PROMOTION, RELEASE
 from operators.versions import by_package
 from serving.contract import Deployed
@@ -30,40 +33,88 @@ def _live(row: Pipeline) -> Deployed:
     return champion
 
 
-def choose_partitions(row: Pipeline) -> dict[str, Any]:
-    """The closed partitions that nobody has checked against the live version; skips when there is none."""
+def waiting(row: Pipeline, champion: Deployed, *, again: bool = False) -> tuple[dt.date, ...]:
+    """The closed partitions that wait for a check of the live version; with ``again`` also those that were given up."""
+    store, book = platform().store, ledger()
+    checked = [entry for entry in book.entries(DRIFT, row.model) if not (again and entry.body.get("failed"))]
+    inputs = plans.inputs(row, champion, store, layer_digest("monitoring"))
+    found = plans.unchecked(row, champion, plans.logged(row, store), checked, inputs)
+    return tuple(ref.partition for ref in found)
+
+
+def choose_partitions(row: Pipeline, *, by_hand: bool = False) -> dict[str, Any]:
+    """The closed partitions that nobody has checked against the live version; skips when there is none.
+
+    A run by hand also takes those whose check has failed too often. Fails when the data clock has gone back.
+    """
     champion = _live(row)
-    log = plans.logged(row, platform().store)
-    waiting = plans.unchecked(row, champion, log, ledger().entries(DRIFT, row.model))
-    if not waiting:
+    if (now := live.now()) < champion.promoted_at:
+        raise AirflowFailException(
+            f"the data clock says {now:%Y-%m-%dT%H:%MZ}, before version {champion.version} went live at "
+            f"{champion.promoted_at:%Y-%m-%dT%H:%MZ}: it has gone back; give this history its clock again, or begin another "
+            "with its own PERENNIAL_STATE"
+        )
+    found = waiting(row, champion, again=by_hand)
+    if not found:
         raise AirflowSkipException(f"every closed partition of the predictions of '{row.model}' has been checked")
-    return {"package": champion.package.digest, "partitions": [ref.partition.isoformat() for ref in waiting]}
+    return {"package": champion.package.digest, "partitions": [partition.isoformat() for partition in found]}
 
 
-def decide_all(row: Pipeline, results: Sequence[Any]) -> bool:
+class Failure(NamedTuple):
+    """A check that gave no result: what the policy calls it, why, and where its step says so."""
+
+    partition: dt.date
+    outcome: Literal["incident", "failed"]
+    reason: str
+    evidence: Uri | None = None
+
+
+def failures(row: Pipeline, asked: Mapping[str, Any], done: Iterable[dt.date], run_id: str) -> list[Failure]:
+    """The checks of a run that gave no result, in the words of their steps; none when another version went live meanwhile."""
+    champion = live.routing(row.model)[0].champion
+    if champion is None or champion.package.digest != asked["package"]:
+        return []
+    attempts = ledger().of_task(f"watch__{row.model}", run_id, "check")
+    days = map(dt.date.fromisoformat, asked["partitions"])
+    kept = set(done)
+    return [_failure(day, attempts.get(index)) for index, day in enumerate(days) if day not in kept]
+
+
+def _failure(partition: dt.date, attempt: Attempt | None) -> Failure:
+    if attempt is None:
+        return Failure(partition, "failed", "no step was begun; the task's log says why")
+    said = attempt.finished.body["reason"] if attempt.finished else "its worker was lost"
+    where = failure_uri(join(str(attempt.begun.body["folder"]), "result.json"))
+    return Failure(partition, "incident" if attempt.outcome == "refused" else "failed", str(said), where)
+
+
+def decide_all(row: Pipeline, asked: Mapping[str, Any], results: Sequence[Any], run_id: str) -> bool:
     """Lets the policy look at each check in the order of the days; returns whether a retrain has been decided.
 
-    Every check gets its ledger row, also for a no, with its reasons and its evidence.
+    Every check gets its ledger row with its reasons and its evidence, also for a no, and also when it failed.
     """
-    checks = sorted((load(result, CheckRef) for result in results if result), key=lambda check: check.partition)
+    checks = {check.partition: check for check in (load(result, CheckRef) for result in results if result)}
+    failed = {failure.partition: failure for failure in failures(row, asked, checks, run_id)}
+    package = str(asked["package"])
+    past = (row.partition for row in plans.history(ledger().entries(DRIFT, row.model), package))
+    newest = max((*checks, *failed, *past), default=None)
     decided = False
-    for check in checks:
-        decided = _decide(row, check, checks[-1].partition) or decided
+    for partition in sorted({*checks, *failed}):
+        if partition in failed:
+            _write_failure(row, package, failed[partition], newest, run_id)
+        else:
+            decided = _decide(row, checks[partition], newest) or decided
     return decided or bool([entry for entry in ledger().open_decisions(row.model) if entry.body["trigger"] == "drift"])
 
 
-def _decide(row: Pipeline, check: CheckRef, newest: dt.date) -> bool:
+def _answer(row: Pipeline, current: CheckRow, newest: dt.date | None) -> Decision:
+    """What the policy says after a check, by all that the ledger remembers."""
     book = ledger()
-    current = row_of(check, row.drift)
-    earlier = [
-        past
-        for past in plans.history(book.entries(DRIFT, row.model), check.package_digest)
-        if past.partition < check.partition
-    ]
+    past = plans.history(book.entries(DRIFT, row.model), current.package_digest)
     decisions = book.entries(DECISION, row.model)
     promotions = book.entries(PROMOTION, row.model)
-    answer = decide(
-        (*earlier, current),
+    return decide(
+        (*(earlier for earlier in past if earlier.partition < current.partition), current),
         plans.retrains(decisions, book.closures(row.model), book.entries(RELEASE, row.model)),
         retraining=bool(book.open_decisions(row.model)),
         now=live.now(),
@@ -72,6 +123,11 @@ def _decide(row: Pipeline, check: CheckRef, newest: dt.date) -> bool:
         newest=newest,
         breaker_closed_at=promotions[-1].at if promotions else None,
     )
+
+
+def _decide(row: Pipeline, check: CheckRef, newest: dt.date | None) -> bool:
+    current = row_of(check, row.drift)
+    answer = _answer(row, current, newest)
     entry = _write_check(row, check, current, answer)
     if not answer.retrain or answer.trigger_id is None:
         return False
@@ -84,7 +140,46 @@ def _decide(row: Pipeline, check: CheckRef, newest: dt.date) -> bool:
         "evidence_uri": check.uri,
         "package_digest": check.package_digest,
     }
-    return not book.append(DECISION, row.model, body, unique=answer.trigger_id).existed
+    return not ledger().append(DECISION, row.model, body, unique=answer.trigger_id).existed
+
+
+def _write_failure(row: Pipeline, package: Digest, failure: Failure, newest: dt.date | None, run_id: str) -> None:
+    champion = _live(row)
+    inputs = plans.inputs(row, champion, platform().store, layer_digest("monitoring"))(failure.partition)
+    name = failure.partition.isoformat()
+    same = [
+        entry
+        for entry in ledger().entries(DRIFT, row.model)
+        if (entry.body["partition"], entry.body.get("inputs")) == (name, inputs)
+        and entry.unique != _run(row, name, run_id)
+    ]
+    number, most = len(same) + 1, row.drift.failed_checks
+    last = f"run {number} of {most} with this end"
+    if number >= most:
+        last = f"failed in {number} runs; left alone until its data change, or until `watch` is started by hand"
+    current = CheckRow(
+        partition=failure.partition,
+        package_digest=package,
+        outcome=failure.outcome,
+        hit=False,
+        score=None,
+        reasons=(failure.reason, last),
+    )
+    body = {
+        "partition": name,
+        "package_digest": package,
+        "failed": True,
+        "inputs": inputs,
+        "row": current.model_dump(mode="json"),
+        "decision": _answer(row, current, newest).model_dump(mode="json"),
+        "evidence": None,
+        "evidence_uri": failure.evidence,
+    }
+    ledger().append(DRIFT, row.model, body, unique=_run(row, name, run_id))
+
+
+def _run(row: Pipeline, partition: str, run_id: str) -> str:
+    return f"drift:{row.model}:{partition}:failed:{run_id}"
 
 
 def _write_check(row: Pipeline, check: CheckRef, current: CheckRow, answer: Decision) -> Entry:

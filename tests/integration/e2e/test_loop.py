@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,13 @@ import psutil
 import pytest
 import tritonclient.http as triton
 
+from artifacts.refs import file_uri, join
+from artifacts.store import publish
 from operators import stack
 from operators.ledger import STEP_BEGUN, ledger
 from operators.tasks.release import RELEASE
 from operators.tasks.retrain import GATE, RETRAIN
+from operators.tasks.watch import DRIFT
 from operators.versions import versions
 from tests.integration.e2e.conftest import PARTITION, ROW, Stack
 
@@ -101,6 +105,21 @@ def test_an_event_that_comes_twice_without_a_decision_trains_nothing(loop: Stack
     wait_for(lambda: len(of_type(loop, f"retrain__{MODEL}", "asset_triggered")) > before, "the run that the event woke")
     assert len(versions(ledger(), MODEL)) == 1
     assert trainings() == 2
+
+
+def test_a_day_that_cannot_be_checked_is_an_incident_and_its_run_is_red(loop: Stack) -> None:
+    day = PARTITION + dt.timedelta(days=1)
+    where = join(
+        loop.env.get("PERENNIAL_STORE") or file_uri(loop.state / "store"), "predictions", MODEL, day.isoformat()
+    )
+    with publish(where, "predictions") as draft:
+        (draft.path / "predictions.parquet").write_text("no Parquet")
+        draft.facts["rows"] = 900
+    (row,) = wait_for(lambda: ledger().entries(DRIFT, MODEL)[:1], "the row of a check that failed")
+    assert (row.body["partition"], row.body["decision"]["state"]) == (day.isoformat(), "DATA_INCIDENT")
+    assert "predictions.parquet" in str(row.body["decision"]["reasons"]) or "Parquet" in str(row.body["decision"])
+    wait_for(lambda: of_type(loop, f"watch__{MODEL}", "scheduled", "failed"), "the red run")
+    assert of_type(loop, f"watch__{MODEL}", "scheduled"), "runs with nothing to watch are no failures"
 
 
 def test_stopping_while_a_step_runs_leaves_no_process(loop: Stack) -> None:

@@ -126,6 +126,14 @@ def test_a_broken_feed_never_starts_a_retrain() -> None:
     assert not any(after(broken[: number + 1]).retrain for number in range(10))
 
 
+def test_a_check_that_could_not_be_run_is_neither_a_pass_nor_a_hit() -> None:
+    failed = make.check_row(2, None, outcome="failed", reasons=("killed by SIGKILL",))
+    said = after([*rows(HIT, HIT), failed])
+    assert (said.state, said.retrain) == ("CHECK_FAILED", False)
+    assert "killed by SIGKILL" in said.reasons
+    assert after([*rows(HIT), make.check_row(1, None, outcome="failed"), make.check_row(2, HIT)]).retrain
+
+
 def test_the_third_window_that_is_too_small_alerts() -> None:
     small = [make.check_row(number, None, outcome="insufficient") for number in range(3)]
     assert after(small[:2]).state == after(small).state == "INSUFFICIENT_DATA"
@@ -195,7 +203,7 @@ scores = st.one_of(st.none(), st.floats(0, 1))
 def histories(draw: st.DrawFn) -> list[CheckRow]:
     found = []
     for number, score in enumerate(draw(st.lists(scores, min_size=1, max_size=8))):
-        outcome = "checked" if score is not None else draw(st.sampled_from(["insufficient", "incident"]))
+        outcome = "checked" if score is not None else draw(st.sampled_from(["insufficient", "incident", "failed"]))
         found.append(make.check_row(number, score, outcome=outcome, quality_dropped=draw(st.booleans())))
     return found
 
