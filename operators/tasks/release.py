@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -14,9 +14,11 @@ from operators.ledger import ledger
 from operators.payload import load
 from operators.pipelines import Pipeline
 from operators.plans.release import Candidate
-from operators.rollout import Refused, Released, choose, deployed, not_newer, promoted, rank, rolled_back
+from operators.rollout import Refused, Released, choose, deployed, not_newer, promoted, rank, rolled_back, triton_name
+from operators.settings import platform
 from operators.versions import Version, versions
-from serving.contract import Deployed, JudgementRef, Routing
+from serving.confirm import unanswered
+from serving.contract import Deployed, JudgementRef, PackageRef, Routing, TritonServer
 
 RELEASE = "release"
 PROMOTION = "promotion"
@@ -80,20 +82,28 @@ def _chosen(row: Pipeline, routing: Routing, typed: int | None, *, force: bool) 
     return version
 
 
-def settle(row: Pipeline, candidate: Candidate, judgement: Any | None) -> dict[str, Any]:
-    """Promotes, refuses or rolls back by compare-and-set, and writes it into the ledger."""
+Ask = Callable[[TritonServer, str, PackageRef], str | None]
+
+
+def settle(row: Pipeline, candidate: Candidate, judgement: Any | None, ask: Ask = unanswered) -> dict[str, Any]:
+    """Promotes, refuses or rolls back by compare-and-set, and writes it into the ledger.
+
+    ``ask`` gives the reason why the version that is about to get traffic does not answer just now, or None.
+    """
     version = version_of(row.model, candidate.version)
     evidence = load(judgement, JudgementRef) if judgement else None
     if candidate.rollback:
-        return _switch(row, candidate, version, evidence)
+        return _switch(row, candidate, version, evidence, ask)
     if evidence is None or evidence.status != "pass":
         reasons = list(evidence.reasons) if evidence else ["NO_EVIDENCE: the judge gave no judgement"]
         _write(row, version, "refused", reasons, evidence, candidate)
         return {"promoted": False, "version": candidate.version}
-    return _switch(row, candidate, version, evidence)
+    return _switch(row, candidate, version, evidence, ask)
 
 
-def _switch(row: Pipeline, candidate: Candidate, version: Version, evidence: JudgementRef | None) -> dict[str, Any]:
+def _switch(
+    row: Pipeline, candidate: Candidate, version: Version, evidence: JudgementRef | None, ask: Ask
+) -> dict[str, Any]:
     """Puts the version in front, unless an earlier try of this task has done so; a retry never undoes it."""
     while True:
         routing, expected = live.routing(row.model)
@@ -110,6 +120,12 @@ def _switch(row: Pipeline, candidate: Candidate, version: Version, evidence: Jud
         after = _after(routing, candidate, version)
         intent = {"expected": expected, "routing": after.model_dump(mode="json"), "reason": candidate.reason}
         ledger().append(INTENT, row.model, intent)
+        if silent := ask(platform().triton, triton_name(row.model, candidate.version), version.package_ref()):
+            reason = (
+                f"NOT_ANSWERING: {silent}; traffic was not changed, and the version is staged again by the next run"
+            )
+            _write(row, version, "failed", [reason], evidence, candidate)
+            return {"promoted": False, "version": candidate.version, "failed": reason}
         try:
             live.records().put(Routing.record(row.model), after.model_dump(mode="json"), expected)
         except Conflict:
@@ -206,6 +222,8 @@ def end(row: Pipeline, candidate: Candidate | None, settled: Mapping[str, Any] |
         raise AirflowFailException(
             f"the release of {row.model} version {candidate.version} failed before a verdict; traffic was not changed"
         )
+    if "failed" in settled:
+        raise AirflowFailException(f"version {candidate.version} of {row.model}: {settled['failed']}")
     waiting = next_version(row)
     return waiting is not None and rank(waiting) != rank(version_of(row.model, candidate.version))
 

@@ -13,6 +13,7 @@ from operators.ledger import ledger
 from operators.payload import Skip
 from operators.pipelines import pipeline
 from operators.plans.release import Candidate
+from operators.settings import platform
 from operators.tasks import release as tasks
 from operators.tasks import sweep
 from operators.versions import record
@@ -45,9 +46,13 @@ def registered(folder, number, partition=OLD):
     return version
 
 
-def run(folder, status="pass", *reasons, **params):
+def settle(candidate, judgement, problem=None):
+    return tasks.settle(ROW, candidate, judgement, lambda *_: problem)
+
+
+def run(folder, status="pass", *reasons, problem=None, **params):
     candidate = Candidate.model_validate(tasks.choose_candidate(ROW, {**PARAMS, **params}, "run"))
-    return tasks.settle(ROW, candidate, None if candidate.rollback else judged(folder, status, *reasons))
+    return settle(candidate, None if candidate.rollback else judged(folder, status, *reasons), problem)
 
 
 def live_version():
@@ -86,9 +91,48 @@ def test_a_run_that_another_one_overtook_is_superseded(tmp_path):
     slow = Candidate.model_validate(tasks.choose_candidate(ROW, PARAMS, "run"))
     registered(tmp_path, 2, NEW)
     run(tmp_path)
-    assert not tasks.settle(ROW, slow, judged(tmp_path, "pass"))["promoted"]
+    assert not settle(slow, judged(tmp_path, "pass"))["promoted"]
     assert live_version() == 2
     assert ledger().entries(tasks.RELEASE, ROW.model)[-1].body["outcome"] == "superseded"
+
+
+def test_a_version_that_does_not_answer_any_more_gets_no_traffic(tmp_path):
+    registered(tmp_path, 1)
+    run(tmp_path)
+    registered(tmp_path, 2, NEW)
+    candidate = Candidate.model_validate(tasks.choose_candidate(ROW, PARAMS, "run"))
+    settled = settle(candidate, judged(tmp_path, "pass"), "Triton has restarted")
+    assert live_version() == 1
+    row = ledger().entries(tasks.RELEASE, ROW.model)[-1].body
+    assert (row["version"], row["outcome"]) == (2, "failed")
+    assert "NOT_ANSWERING: Triton has restarted; traffic was not changed" in row["reasons"][0]
+    with pytest.raises(AirflowFailException, match="NOT_ANSWERING"):
+        tasks.end(ROW, candidate, settled)
+    assert len(ledger().entries(tasks.RELEASE, ROW.model)) == 2  # the end does not write it once more
+    assert sweep.unfinished(ROW)["packages"] == [2]
+    assert run(tmp_path)["promoted"]
+
+
+def test_a_previous_version_that_does_not_answer_is_not_gone_back_to(tmp_path):
+    for number, partition in ((1, OLD), (2, NEW)):
+        registered(tmp_path, number, partition)
+        run(tmp_path)
+    assert not run(tmp_path, problem="dead", rollback=True, reason="latency")["promoted"]
+    assert live_version() == 2
+
+
+def test_the_question_comes_last_and_is_about_what_goes_in_front(tmp_path):
+    registered(tmp_path, 1)
+    candidate = Candidate.model_validate(tasks.choose_candidate(ROW, PARAMS, "run"))
+    asked = []
+
+    def ask(server, name, package):
+        asked.append((server.http, name, package.digest, ledger().entries()[-1].kind, live_version()))
+
+    tasks.settle(ROW, candidate, judged(tmp_path, "pass"), ask)
+    assert asked == [(platform().triton_http, "flight_delay_v1", control.package(1).digest, tasks.INTENT, None)]
+    tasks.settle(ROW, candidate, judged(tmp_path, "pass"), ask)
+    assert len(asked) == 1  # what is in front already is not asked again
 
 
 def test_rollback_needs_a_reason_and_goes_back(tmp_path):
@@ -109,8 +153,8 @@ def test_a_retry_after_the_switch_finds_it_done(tmp_path):
     """The task died between the routing record and its own success: the second try must not undo or refuse it."""
     registered(tmp_path, 1)
     candidate = Candidate.model_validate(tasks.choose_candidate(ROW, PARAMS, "run"))
-    first = tasks.settle(ROW, candidate, judged(tmp_path, "pass"))
-    assert tasks.settle(ROW, candidate, judged(tmp_path, "pass")) == first == {"promoted": True, "version": 1}
+    first = settle(candidate, judged(tmp_path, "pass"))
+    assert settle(candidate, judged(tmp_path, "pass")) == first == {"promoted": True, "version": 1}
     assert len(ledger().entries(tasks.PROMOTION, ROW.model)) == 1
     assert [entry.body["outcome"] for entry in ledger().entries(tasks.RELEASE, ROW.model)] == ["promoted"]
 
@@ -123,8 +167,8 @@ def test_a_retried_rollback_does_not_swap_back(tmp_path):
     back = Candidate.model_validate(
         tasks.choose_candidate(ROW, {**PARAMS, "rollback": True, "reason": "latency"}, "run")
     )
-    tasks.settle(ROW, back, None)
-    tasks.settle(ROW, back, None)
+    settle(back, None)
+    settle(back, None)
     assert live_version() == 1
 
 
@@ -164,7 +208,7 @@ def test_a_version_that_came_meanwhile_is_looked_for_at_the_end(tmp_path):
     registered(tmp_path, 1)
     candidate = Candidate.model_validate(tasks.choose_candidate(ROW, PARAMS, "run"))
     registered(tmp_path, 2, NEW)
-    settled = tasks.settle(ROW, candidate, judged(tmp_path, "pass"))
+    settled = settle(candidate, judged(tmp_path, "pass"))
     assert tasks.end(ROW, candidate, settled) is True
 
 
@@ -181,7 +225,7 @@ def test_sweep_finishes_a_promotion_that_a_crash_cut(tmp_path, monkeypatch):
 
     monkeypatch.setattr(book, "append", crash)
     with pytest.raises(KeyboardInterrupt):
-        tasks.settle(ROW, candidate, judged(tmp_path, "pass"))
+        settle(candidate, judged(tmp_path, "pass"))
     monkeypatch.setattr(book, "append", append)
     assert live_version() == 1
     assert ledger().entries(tasks.PROMOTION, ROW.model) == ()
