@@ -7,6 +7,7 @@ disk and by a single put on an object store, so a writer that is killed leaves t
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
@@ -174,6 +175,7 @@ def publish(uri: Uri, kind: str) -> Iterator[Draft]:
     folder = target / attempt if target else Path(tempfile.mkdtemp(prefix="perennial-"))
     folder.mkdir(parents=True, exist_ok=True)
     draft = Draft(folder)
+    lock = _locked(folder)
     try:
         yield draft
         files = entries_of(folder)
@@ -186,6 +188,8 @@ def publish(uri: Uri, kind: str) -> Iterator[Draft]:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
     if target is None:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -208,6 +212,14 @@ def _check_upload(place: remote.Place, files: tuple[FileEntry, ...]) -> None:
     there = remote.below(place) if files else {}
     if lost := [entry.path for entry in files if there.get(entry.path) != entry.size]:
         raise ArtifactCorrupt(f"{place.uri}: {lost} were put, but the store lists {there}; write it again")
+
+
+def _locked(folder: Path) -> int:
+    """A lock on an attempt's folder: while its descriptor is open, cleaning takes it for one that is being written."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # a file system without locks; there the age alone has to tell
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
 
 
 def _sync(folder: Path, files: tuple[FileEntry, ...]) -> None:

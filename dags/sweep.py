@@ -1,6 +1,6 @@
 """
 ### Sweep
-Finds what crashes cut short and what lost events left undone, and wakes whoever has to go on.
+Finds what crashes cut short and what lost events left undone, wakes whoever has to go on, and removes old attempts from the store.
 
 | | |
 |---|---|
@@ -12,9 +12,11 @@ Finds what crashes cut short and what lost events left undone, and wakes whoever
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from airflow.sdk import DAG, AssetAlias, task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from operators import events
 from operators.payload import DEFAULTS
@@ -47,4 +49,12 @@ with DAG(
     def finish_promotions() -> list[str]:
         return [row.model for row in PIPELINES if tasks.project(row) or tasks.close_lost(row)]
 
+    @task
+    def clean() -> int:
+        found = tasks.clean_store(dt.datetime.now(dt.UTC))
+        if found is None:
+            raise AirflowSkipException("the store was cleaned less than 6 hours ago")
+        return len(found.attempts)
+
     wake() >> finish_promotions()
+    clean()

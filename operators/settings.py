@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from pathlib import Path
 from typing import Literal
@@ -39,6 +40,12 @@ class Platform(Settings):
     )
     monitoring_image: str = Field(
         default="", description="Image of the monitoring steps, with digest; needed when runner=pod."
+    )
+    attempt_grace: dt.timedelta = Field(
+        default=dt.timedelta(hours=24),
+        gt=dt.timedelta(0),
+        description="Wall time after which `sweep` removes an attempt that no manifest names; no job may take longer, so "
+        "neither its writer nor a reader of the version before is still there. ISO 8601 (`PT24H`) or `24:00:00`.",
     )
     triton_grpc: str = Field(default="127.0.0.1:8001", description="host:port of Triton's gRPC endpoint.")
     triton_http: str = Field(default="127.0.0.1:8000", description="host:port of Triton's HTTP endpoint.")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from artifacts.cleaning import Cleaned, clean
 from operators import live
 from operators.ledger import FAILED, ledger
 from operators.pipelines import PIPELINES, Pipeline
+from operators.settings import platform
 from operators.tasks.release import INTENT, PROMOTION, next_version, promotion_name
 from operators.tasks.watch import waiting
 
+CLEANED = "cleaned"
+CLEAN_EVERY = dt.timedelta(hours=6)  # looking at every object costs calls on an object store, and what is old stays old
 LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decisions.md 4.9)
 
 
@@ -45,6 +49,16 @@ def sweep() -> dict[str, dict[str, Any]]:
     for model, open_work in found.items():
         if any(open_work.values()):
             ledger().append("sweep", model, open_work)
+    return found
+
+
+def clean_store(now: dt.datetime) -> Cleaned | None:
+    """Removes old attempts from the store and writes what went; None when that was done lately. ``now`` is the wall clock."""
+    before = ledger().entries(CLEANED, newest=1)
+    if before and now - before[0].recorded_at < CLEAN_EVERY:
+        return None
+    found = clean(platform().store, platform().attempt_grace, now)
+    ledger().append(CLEANED, "store", found.model_dump(mode="json"))
     return found
 
 

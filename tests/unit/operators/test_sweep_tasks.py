@@ -4,9 +4,12 @@ import datetime as dt
 
 import pytest
 
+from artifacts.refs import join
+from artifacts.store import publish, read
 from operators import live
 from operators.ledger import ledger
 from operators.pipelines import pipeline
+from operators.settings import platform
 from operators.tasks import release, sweep
 from operators.versions import record
 from serving.contract import Routing
@@ -55,3 +58,17 @@ def test_decisions_whose_run_was_lost_are_closed_after_a_day():
     )  # fmt: skip
     assert sweep.close_lost(ROW) == [old.id]
     assert [entry.id for entry in ledger().open_decisions(ROW.model)] == [fresh.id, drift.id]
+
+
+def test_old_attempts_are_cleaned_every_six_hours_and_the_ledger_says_what_went():
+    uri = join(platform().store, "a")
+    for word in ("old", "new"):
+        with publish(uri, "toy") as draft:
+            (draft.path / "word").write_text(word)
+    now = dt.datetime.now(dt.UTC)
+    later = platform().attempt_grace + dt.timedelta(hours=1)
+    assert sweep.clean_store(now).attempts == ()
+    assert sweep.clean_store(now + dt.timedelta(hours=5)) is None
+    assert len(sweep.clean_store(now + later).attempts) == 1
+    assert read(uri).file("word").read_text() == "new"
+    assert [len(entry.body["attempts"]) for entry in ledger().entries(sweep.CLEANED)] == [0, 1]
