@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from artifacts.refs import join, short
 from benchmarks.report import report
 from feature_repo.contract import DatasetRef
-from operators.demo.loop import DAYS, FIRST_PARTITION, MODEL
+from operators.demo.facts import FIRST_PARTITION, MODEL
+from operators.demo.loop import DAYS
 from operators.ledger import ledger
 from operators.pipelines import pipeline
 from operators.plans.retrain import Ask, training_set

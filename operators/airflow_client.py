@@ -81,6 +81,13 @@ class AirflowClient:
         )["dag_runs"]
         return found
 
+    def failed_runs(self) -> list[dict[str, Any]]:
+        """The newest failed runs of all DAGs, newest first."""
+        found: list[dict[str, Any]] = self._ask(
+            "GET", "/dags/~/dagRuns", params={"state": "failed", "order_by": "-run_after", "limit": 100}
+        )["dag_runs"]
+        return found
+
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """The task instances of a run."""
         found: list[dict[str, Any]] = self._ask(

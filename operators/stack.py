@@ -29,13 +29,20 @@ COMMAND_SECONDS = 2.0  # for the command to end its own children in its own orde
 TERM_SECONDS = 2.0  # for what is left
 KILL_SECONDS = 1.0
 STOP_SECONDS = 10.0
+CLAIM_SECONDS = 0.5  # whoever only asks whether a stack runs holds the lock for a moment
 POLL_SECONDS = 0.05
 EXIT_TAKEN = 73  # sysexits.h: the output file cannot be created
 EXIT_INTERRUPTED = 130
 
 
 class Taken(RuntimeError):
-    """A live stack holds the pid file; stop it first."""
+    """A live process holds the pid file; ``holder`` is its pid, None when it has not written it yet."""
+
+    def __init__(self, pid_file: Path, holder: int | None) -> None:
+        self.holder = holder
+        super().__init__(
+            f"a stack is running already (pid {holder}, {pid_file}); stop it with `python -m operators.stack --stop {pid_file}`"
+        )
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -67,18 +74,21 @@ def proportional_memory(pid: int) -> int:
 def claim(pid_file: Path) -> IO[str]:
     """Takes a pid file for this process; the lock on it ends with the process, so a stale file never blocks.
 
-    Raises Taken when a live stack holds it.
+    Raises Taken when a live process holds it.
     """
     pid_file.parent.mkdir(parents=True, exist_ok=True)
     file = pid_file.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = running(pid_file)
-        file.close()
-        raise Taken(
-            f"a stack is running already (pid {holder}, {pid_file}); stop it with `python -m operators.stack --stop {pid_file}`"
-        ) from None
+    until = time.monotonic() + CLAIM_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                holder = running(pid_file)
+                file.close()
+                raise Taken(pid_file, holder) from None
+            time.sleep(POLL_SECONDS)
     file.truncate(0)
     file.write(f"{os.getpid()}\n")
     file.flush()

@@ -7,17 +7,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import psutil
 
 from artifacts.settings import ROOT
 from operators.prepare import prepare, prepared_environment
-from operators.stack import running
+from operators.stack import Taken, claim, descendants, running
 
 START_SECONDS = 180.0
-CLAIM_SECONDS = 10.0  # for the supervisor to take its pid file
+PORT_TRIES = 4
+TAKEN_WORDS = b"already in use"  # what the kernel says, and every server with it
 POLL_SECONDS = 0.5
 
 
@@ -64,37 +67,91 @@ def mode(state: Path, clock: str | None, schedule: str | None) -> tuple[str, str
 def start(state: Path, clock: str | None, schedule: str | None) -> dict[str, str]:
     """Prepares and starts the stack, waits until it is healthy, loads what is live, and returns its environment.
 
-    A stack that runs already, or is starting, is left as it is. Raises SystemExit with the log's path when it ends or
-    does not answer.
+    A stack that runs already is left as it is. Raises SystemExit when somebody else is starting it just now, and with the
+    log's path when it ends or does not answer.
     """
-    env = prepared_environment(state, *mode(state, clock, schedule))
-    prepare(env)
+    try:
+        alone = claim(state / "up.pid")
+    except Taken as error:
+        raise SystemExit(
+            f"up: the stack in {state} is being started already (pid {error.holder}); wait for that, or choose another "
+            "folder with PERENNIAL_STATE"
+        ) from None
+    with alone:
+        chosen = mode(state, clock, schedule)
+
+        def prepared() -> dict[str, str]:
+            env = prepared_environment(state, *chosen)
+            prepare(env)
+            return env
+
+        env = bring_up(state, prepared)
+        reload = [sys.executable, "-m", "operators.reload"]
+        if subprocess.run(reload, env=env, cwd=ROOT, check=False).returncode:  # noqa: S603  our own module
+            raise SystemExit("up: what is live could not be loaded into Triton; the lines above say why")
+        return env
+
+
+def bring_up(
+    state: Path, environment: Callable[[], dict[str, str]], command: Sequence[str] = ("honcho", "start")
+) -> dict[str, str]:
+    """Starts the stack unless it runs, and returns the environment in which it answers.
+
+    ``environment`` chooses the ports. When another program takes one of them before the stack has bound it, they are
+    chosen again, ``PORT_TRIES`` times in all.
+    """
     log = state / "logs" / "stack.log"
-    if running(state / "stack.pid") is None:
+    for number in range(1, PORT_TRIES + 1):
+        env = environment()
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "operators.stack", "--pid-file", str(state / "stack.pid"), "honcho", "start"]
-        with log.open("ab") as output:
-            subprocess.Popen(  # noqa: S603  our own supervisor
-                command,
-                env=env,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        said_before = log.stat().st_size if log.exists() else 0
+        supervisor = None if running(state / "stack.pid") else _launch(state, env, log, command)
+        if _healthy(state, env, log, supervisor):
+            return env
+        if number == PORT_TRIES or not lost_a_port(log, said_before):
+            break
+        print(f"up: another program took a port meanwhile; choosing again ({number} of {PORT_TRIES - 1})")  # noqa: T201
+    raise SystemExit(f"up: the stack has ended; the last lines of {log} say why")
+
+
+def _launch(state: Path, env: Mapping[str, str], log: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "operators.stack", "--pid-file", str(state / "stack.pid"), *command]
+    with log.open("ab") as output:
+        return subprocess.Popen(  # noqa: S603  our own supervisor
+            words, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def _healthy(state: Path, env: Mapping[str, str], log: Path, supervisor: subprocess.Popen[bytes] | None) -> bool:
+    """Waits until every part answers; False when the stack has ended instead."""
     begun = time.monotonic()
-    while missing := waiting_for(env):
-        seconds = time.monotonic() - begun
-        if seconds > CLAIM_SECONDS and running(state / "stack.pid") is None:
-            raise SystemExit(f"up: the stack has ended; the last lines of {log} say why")
-        if seconds > START_SECONDS:
+    while True:
+        ended = supervisor.poll() is not None if supervisor else running(state / "stack.pid") is None
+        if ended:
+            return False
+        missing = waiting_for(env) or strangers(running(state / "stack.pid"), env)
+        if not missing:
+            return True
+        if time.monotonic() - begun > START_SECONDS:
             raise SystemExit(f"up: no answer from {', '.join(missing)} after {START_SECONDS:.0f} s; see {log}")
         time.sleep(POLL_SECONDS)
-    reload = [sys.executable, "-m", "operators.reload"]
-    if subprocess.run(reload, env=env, cwd=ROOT, check=False).returncode:  # noqa: S603  our own module
-        raise SystemExit("up: what is live could not be loaded into Triton; the lines above say why")
-    return env
+
+
+def strangers(pid: int | None, env: Mapping[str, str]) -> list[str]:
+    """The ports of the stack that none of its own processes listens on: what answers there is another program."""
+    own: set[int] = set()
+    for process in descendants(pid) if pid else []:
+        with suppress(psutil.Error):
+            own |= {one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+    wanted = {name: int(env[f"PORT_{name.upper()}"]) for name in ("airflow", "gateway", "triton_http", "triton_grpc")}
+    return [f"{name} on port {port}" for name, port in wanted.items() if port not in own]
+
+
+def lost_a_port(log: Path, since: int) -> bool:
+    """Whether a part of the stack has said, after this place in its log, that its port is taken."""
+    with log.open("rb") as file:
+        file.seek(since)
+        return TAKEN_WORDS in file.read().lower()
 
 
 def links(env: Mapping[str, str]) -> dict[str, str]:

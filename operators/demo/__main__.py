@@ -12,6 +12,7 @@ from pathlib import Path
 
 from artifacts.settings import ROOT
 from operators.demo.display import Display
+from operators.stack import Taken, claim
 from operators.up import links, start
 
 
@@ -20,6 +21,17 @@ def main() -> int:
     begun = time.monotonic()
     logging.getLogger().setLevel(logging.WARNING)  # the libraries' own words would tear the progress bars
     state = Path(os.environ.get("PERENNIAL_STATE", ROOT / "var")).absolute()
+    try:
+        alone = claim(state / "demo.pid")
+    except Taken as error:
+        raise SystemExit(
+            f"demo: another demo plays in {state} (pid {error.holder}); choose another folder with PERENNIAL_STATE"
+        ) from None
+    with alone:
+        return _play(state, begun)
+
+
+def _play(state: Path, begun: float) -> int:
     display = Display()
     with display.stage("start") as say:
         say(0.1, "Airflow, Triton and the gateway")
@@ -28,15 +40,22 @@ def main() -> int:
     from operators.demo.loop import Loop  # noqa: PLC0415
     from operators.demo.memory import Sampler  # noqa: PLC0415
     from operators.demo.summary import summarise  # noqa: PLC0415
+    from operators.demo.watching import RunFailed  # noqa: PLC0415
 
     sampler = Sampler(state / "stack.pid")
     threading.Thread(target=sampler.run, daemon=True).start()
     for name in ("feast", "perennial"):
         logging.getLogger(name).setLevel(logging.WARNING)
     loop = Loop(display)
-    loop.run()
+    try:
+        loop.run()
+        good = True
+    except (RunFailed, TimeoutError) as error:
+        display.console.print(f"demo: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+        good = False
     sampler.stop()
-    good = summarise(loop, display, state, sampler.peak_mib, round(time.monotonic() - begun, 1))
+    if good:
+        good = summarise(loop, display, state, sampler.peak_mib, round(time.monotonic() - begun, 1))
     for name, where in links(os.environ).items():
         display.console.print(f"{name:8} {where}", markup=False, highlight=False, soft_wrap=True)
     display.console.print(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -18,25 +17,21 @@ from monitoring.contract import SkewRef, SkewSpec
 from operators import live
 from operators.airflow_client import AirflowClient
 from operators.demo.display import Display, Say
-from operators.demo.watching import running_step, wait_for_run, wait_until
-from operators.ledger import DECISION, FAILED, Entry, ledger
+from operators.demo.facts import FIRST_PARTITION, MODEL, SCRAMBLED, Facts
+from operators.demo.watching import Watcher
+from operators.ledger import ledger
 from operators.pipelines import pipeline
 from operators.plans.watch import logged
 from operators.process import ProcessRunner
 from operators.settings import platform
 from operators.steps import PENDING, Skip, StepCall, plan
-from operators.tasks.release import RELEASE
-from operators.tasks.watch import DRIFT
 from operators.versions import Version, record, versions
 from serving.contract import Announcement, PackageRef, ReplaySpec, ScrambleSpec
 from serving.replay import replay
 from training.contract import RegisterSpec, VersionRef
 
-MODEL = "flight_delay"
-FIRST_PARTITION = dt.date(2013, 8, 31)
 DAYS, MOST_DAYS = 10, 18
 DAY = dt.timedelta(days=1)
-STARTED_SECONDS = 900.0
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
@@ -48,11 +43,14 @@ class Loop:
         self.display = display
         self.row = pipeline(MODEL)
         self.book = ledger()
+        self.facts = Facts(self.book)
+        self.skewed: SkewRef | None = None
         self.airflow = AirflowClient(
             os.environ["PERENNIAL_AIRFLOW"],
             "demo",
             Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]),
         )
+        self.watcher = Watcher(self.airflow, self.book, Path(os.environ["AIRFLOW__LOGGING__BASE_LOG_FOLDER"]))
 
     def run(self) -> None:
         """All stages, in order; each finds out for itself what has been done before."""
@@ -76,25 +74,22 @@ class Loop:
     def _dags(self) -> None:
         wanted = {f"features__{self.row.repo.name}", *(f"{kind}__{MODEL}" for kind in ("retrain", "release", "watch"))}
         with self.display.stage("start") as say:
-            wait_until(lambda: wanted <= self.airflow.dags() or None, self.airflow, (), self.book, say, STARTED_SECONDS)
+            self.watcher.until(lambda: wanted <= self.airflow.dags() or None, say)
 
     # --- the first model ---------------------------------------------------------------------------------------------
 
     def _by_hand(self, dag_id: str, conf: dict[str, object], say: Say) -> None:
         """Starts a run and waits for it; one with the same form that a killed demo has left running is as good."""
-        for run in self._active(dag_id):
+        for run in self.watcher.active(dag_id):
             if {name: run["conf"].get(name) for name in conf} == conf:
-                wait_for_run(self.airflow, dag_id, run["dag_run_id"], self.book, say)
+                self.watcher.run(dag_id, run["dag_run_id"], say)
                 return
         self._quiet(dag_id, say)
-        wait_for_run(self.airflow, dag_id, self.airflow.trigger(dag_id, conf), self.book, say)
-
-    def _active(self, dag_id: str) -> list[dict[str, Any]]:
-        return [run for run in self.airflow.runs(dag_id) if run["state"] in ("running", "queued")]
+        self.watcher.run(dag_id, self.airflow.trigger(dag_id, conf), say)
 
     def _quiet(self, dag_id: str, say: Say) -> None:
         """Waits until no run of a DAG is active."""
-        wait_until(lambda: not self._active(dag_id) or None, self.airflow, (), self.book, say, STARTED_SECONDS)
+        self.watcher.until(lambda: not self.watcher.active(dag_id) or None, say)
 
     def features(self) -> None:
         """Builds the views from January on, ahead of the data clock (allowed under replay), and fills the online store."""
@@ -111,59 +106,30 @@ class Loop:
         with self.display.stage("features") as say:
             self._by_hand(f"features__{repo.name}", conf, say)
 
-    def _version_for(self, partition: dt.date) -> Version | None:
-        found = [version for version in versions(self.book, MODEL) if version.registered.partition == partition]
-        return found[0] if found else None
-
     def first_model(self) -> None:
         """Trains the model of 2013-08-31, as a person would with the form."""
-        if self._version_for(FIRST_PARTITION):
-            self.display.reuse("first model", f"version {self.first().registered.version} is registered")
+        if self.facts.has_first():
+            self.display.reuse("first model", f"version {self.facts.first().registered.version} is registered")
             return
         with self.display.stage("first model") as say:
             conf: dict[str, object] = {"partition": FIRST_PARTITION.isoformat(), "reason": "demo: the first model"}
             self._by_hand(f"retrain__{MODEL}", conf, say)
-        self.first()
-
-    def first(self) -> Version:
-        version = self._version_for(FIRST_PARTITION)
-        if version is None:
-            raise RuntimeError(
-                f"the gates refused the first model: {[entry.body['reasons'] for entry in self.book.entries('gate', MODEL)]}"
-            )
-        return version
-
-    def released(self, version: Version) -> Entry | None:
-        """How the release of a version ended, or None when it has not."""
-        digest = version.registered.package.digest
-        rows = [
-            entry
-            for entry in self.book.entries(RELEASE, MODEL)
-            if entry.body["package"] == digest and entry.body["outcome"] != "failed"
-        ]
-        return rows[0] if rows else None
+        self.facts.first()
 
     def _wait_for_release(self, stage: str, version: Version) -> None:
-        if self.released(version):
+        if self.facts.released(version):
             self.display.reuse(stage, f"version {version.registered.version} has been judged")
             return
         with self.display.stage(stage) as say:
-            if self._gave_up(version):
+            if self.facts.broke_down(version) and not self.watcher.active(f"release__{MODEL}"):
+                self.watcher.forgive(f"release__{MODEL}")
                 number = version.registered.version
                 self._by_hand(f"release__{MODEL}", {"version": number, "reason": "demo: its release failed"}, say)
-            wait_until(
-                lambda: self.released(version), self.airflow, (f"release__{MODEL}",), self.book, say, STARTED_SECONDS
-            )
-
-    def _gave_up(self, version: Version) -> bool:
-        """Whether a release of the version has failed, and none is under way."""
-        digest = version.registered.package.digest
-        rows = [entry for entry in self.book.entries(RELEASE, MODEL) if entry.body["package"] == digest]
-        return bool(rows) and rows[-1].body["outcome"] == "failed" and not self._active(f"release__{MODEL}")
+            self.watcher.until(lambda: self.facts.released(version), say, f"release__{MODEL}")
 
     def first_release(self) -> None:
         """Waits for the release that the package's event has started."""
-        self._wait_for_release("first release", self.first())
+        self._wait_for_release("first release", self.facts.first())
 
     # --- replayed days ---------------------------------------------------------------------------------------------
 
@@ -191,20 +157,6 @@ class Loop:
             ),
         )
 
-    def drift_decision(self) -> Entry | None:
-        """The newest decision that drift has brought about, those left out whose run broke down; None when there is none."""
-        broken = {decision for decision, end in self.book.closures(MODEL).items() if end.body["outcome"] == FAILED}
-        found = [
-            entry
-            for entry in self.book.entries(DECISION, MODEL)
-            if entry.body["trigger"] == "drift" and entry.id not in broken
-        ]
-        return found[-1] if found else None
-
-    def _checked(self, partition: dt.date) -> Entry | None:
-        rows = [entry for entry in self.book.entries(DRIFT, MODEL) if not entry.body.get("failed")]
-        return next((entry for entry in rows if entry.body["partition"] == partition.isoformat()), None)
-
     def replay_days(self) -> None:
         """Ten days of traffic, and more until drift has been decided, at most eighteen.
 
@@ -213,7 +165,7 @@ class Loop:
         """
         last = FIRST_PARTITION + MOST_DAYS * DAY
         enough = FIRST_PARTITION + DAYS * DAY
-        if live.now() >= self.row.calendar.as_of(enough) and self.drift_decision():
+        if live.now() >= self.row.calendar.as_of(enough) and self.facts.drift_decision():
             self.display.reuse("replay", f"checked through {enough}, and drift has been decided")
             return
         clock = DataClock(platform().clock, live.records())
@@ -225,14 +177,14 @@ class Loop:
 
             for closed in replay(spec, clock, shown):
                 self._await_check(closed.partition, say)
-                if closed.partition >= enough and self.drift_decision():
+                if closed.partition >= enough and self.facts.drift_decision():
                     return
 
     def _settled(self, partition: dt.date) -> bool | None:
         """Whether a day has been checked, or belongs to a version that another one has replaced meanwhile."""
         champion = live.routing(MODEL)[0].champion
         replaced = champion is not None and self.row.calendar.ends(partition) <= champion.promoted_at
-        return True if replaced or self._checked(partition) else None
+        return replaced or self.facts.checked(partition) or None
 
     def _await_check(self, partition: dt.date, say: Say) -> None:
         share = (partition - FIRST_PARTITION).days / DAYS
@@ -240,48 +192,38 @@ class Loop:
         def checking(_fraction: float, words: str) -> None:
             say(min(share, 1.0), words)
 
-        settled = functools.partial(self._settled, partition)
-        wait_until(settled, self.airflow, (f"watch__{MODEL}",), self.book, checking, STARTED_SECONDS)
+        self.watcher.until(lambda: self._settled(partition), checking, f"watch__{MODEL}")
 
     # --- the retrain that drift asked for, and the package that must not pass ------------------------------------------
 
-    def retrain_end(self) -> Entry | None:
-        """How the drift retrain ended: trained, refused or failed."""
-        decision = self.drift_decision()
-        return self.book.closures(MODEL).get(decision.id) if decision else None
-
-    def drift_version(self) -> Version | None:
-        """The version that the drift retrain made."""
-        decision = self.drift_decision()
-        return next(
-            (version for version in versions(self.book, MODEL) if decision and version.decision == decision.id), None
-        )
-
     def drift_retrain(self) -> None:
         """Waits for the retrain that the drift event has started, and for the verdict on its version."""
-        if self.drift_decision() is None:
+        if self.facts.drift_decision() is None:
             return
-        if self.retrain_end():
+        if self.facts.retrain_end():
             self.display.reuse("drift retrain", "it has ended")
         else:
             with self.display.stage("drift retrain") as say:
-                wait_until(self.retrain_end, self.airflow, (f"retrain__{MODEL}",), self.book, say, STARTED_SECONDS)
-        version = self.drift_version()
+                self.watcher.until(self.facts.retrain_end, say, f"retrain__{MODEL}")
+        version = self.facts.drift_version()
         if version is not None:
             self._wait_for_release("drift release", version)
 
-    def _step(self, call: StepCall, name: str, say: Say) -> Ref | BaseModel:
+    def _step(self, kind: type[ResultT], call: StepCall, say: Say) -> ResultT:
+        """Runs a step here, as a person at a notebook would; returns its result, which is of this kind."""
         planned = plan(call, {}, platform().store)
         if isinstance(planned, Skip):
             raise TypeError(planned.reason)
-        step = running_step(self.book)
-        say(0.5, f"{name} {step[2] if step else ''}")
-        return ProcessRunner(planned, self.book, platform().state / "locks", {"dag": "demo", "task": name}).run()
+        name = call.module.rpartition(".")[2]
+        say(0.5, name)
+        found = ProcessRunner(planned, self.book, platform().state / "locks", {"dag": "demo", "task": name}).run()
+        return kind.model_validate(found)
 
     def _scrambled(self, say: Say) -> Version:
         """Registers a scrambled copy of the newest version, as a careless person with a notebook would."""
         source = versions(self.book, MODEL)[-1]
         packed = self._step(
+            PackageRef,
             StepCall(
                 "serving.scramble",
                 "serving",
@@ -289,10 +231,8 @@ class Loop:
                 PackageRef,
                 output=lambda _, key: join(platform().store, "packages", MODEL, short(key)),
             ),
-            "scramble",
             say,
         )
-        assert isinstance(packed, PackageRef)  # noqa: S101  the call's own result type
         key = key_digest({"scrambled": packed.digest})
         candidate = source.evaluation_fit_ref().model_copy(update={"training_key": key})
         spec = RegisterSpec(
@@ -308,24 +248,19 @@ class Loop:
             verdicts=(),
         )
         call = StepCall("training.register", "training", lambda: spec, VersionRef)
-        registered = self._step(call, "register", say)
-        assert isinstance(registered, VersionRef)  # noqa: S101  the call's own result type
+        registered = self._step(VersionRef, call, say)
         result = join(platform().store, "packages", MODEL, f"{short(packed.digest)}.json")
         write_bytes(result, packed.model_dump_json(indent=1).encode())
         version = source.model_copy(
-            update={"registered": registered, "package": result, "trigger": "scrambled", "decision": None}
+            update={"registered": registered, "package": result, "trigger": SCRAMBLED, "decision": None}
         )
         record(self.book, version)
         return version
 
-    def scrambled_version(self) -> Version | None:
-        """The scrambled version, once it is registered."""
-        return next((version for version in versions(self.book, MODEL) if version.trigger == "scrambled"), None)
-
     def scrambled_package(self) -> None:
         """Asks for the release of a scrambled package by hand; the evidence must keep it out."""
-        version = self.scrambled_version()
-        if version is not None and self.released(version):
+        version = self.facts.scrambled_version()
+        if version is not None and self.facts.released(version):
             self.display.reuse("scrambled", "it has been judged")
             return
         with self.display.stage("scrambled") as say:
@@ -336,20 +271,20 @@ class Loop:
                 "reason": "demo: a scrambled package must not pass",
             }
             self._by_hand(f"release__{MODEL}", conf, say)
-            wait_until(lambda: self.released(version), self.airflow, (), self.book, say, STARTED_SECONDS)
+            self.watcher.until(lambda: self.facts.released(version), say)
 
     # --- served against offline -----------------------------------------------------------------------------------
 
-    def skew(self) -> SkewRef | None:
+    def skew(self) -> None:
         """Compares what was served with what the drift retrain's training set says of the same requests."""
-        newer, first = self.drift_version(), self.first()
-        end = self.retrain_end()
+        newer, first = self.facts.drift_version(), self.facts.first()
+        end = self.facts.retrain_end()
         if end is None or newer is None:
-            return None
+            return
         dataset = newer.final_fit_ref().dataset
         log = [ref for ref in logged(self.row, platform().store) if ref.partition <= dataset.last]
         if not log:
-            return None
+            return
         spec = SkewSpec(
             model=MODEL, package=first.package_ref(), predictions=tuple(log), dataset=dataset, output=PENDING
         )
@@ -361,9 +296,4 @@ class Loop:
             output=lambda _, key: join(platform().store, "skew", MODEL, short(key)),
         )
         with self.display.stage("served vs offline") as say:
-            found = self._step(call, "skew", say)
-        assert isinstance(found, SkewRef)  # noqa: S101  the call's own result type
-        self.skewed = found
-        return found
-
-    skewed: SkewRef | None = None
+            self.skewed = self._step(SkewRef, call, say)

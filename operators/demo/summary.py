@@ -9,7 +9,8 @@ from typing import Any
 from rich.table import Table
 
 from operators.demo.display import Display
-from operators.demo.loop import MODEL, Loop
+from operators.demo.facts import MODEL, SCRAMBLED
+from operators.demo.loop import Loop
 from operators.ledger import Entry
 from operators.tasks.release import RELEASE
 from operators.tasks.retrain import GATE, RETRAIN
@@ -79,16 +80,16 @@ def decisions(loop: Loop) -> list[dict[str, Any]]:
 def judge(loop: Loop) -> list[str]:
     """What the ledger does not prove; an empty list means that the demo has shown what it is for."""
     problems = [f"ledger: {problem}" for problem in loop.book.verify()]
-    first = loop.released(loop.first())
+    first = loop.facts.released(loop.facts.first())
     if first is None or first.body["outcome"] != "promoted":
         problems.append(f"the first release was not promoted: {first.body['reasons'] if first else 'it has not ended'}")
-    decision = loop.drift_decision()
+    decision = loop.facts.drift_decision()
     if decision is None:
         problems.append("no drift was found worth a retrain within the replayed days")
     else:
         problems += _drift_problems(loop, decision)
-    scrambled = loop.scrambled_version()
-    ending = loop.released(scrambled) if scrambled else None
+    scrambled = loop.facts.scrambled_version()
+    ending = loop.facts.released(scrambled) if scrambled else None
     if ending is None or ending.body["outcome"] != "refused":
         problems.append(
             f"the scrambled package was not refused: {ending.body if ending else 'its release has not ended'}"
@@ -97,7 +98,7 @@ def judge(loop: Loop) -> list[str]:
 
 
 def _drift_problems(loop: Loop, decision: Entry) -> list[str]:
-    end = loop.retrain_end()
+    end = loop.facts.retrain_end()
     woken = [run for run in loop.airflow.runs(f"retrain__{MODEL}") if run["run_type"] == "asset_triggered"]
     problems = []
     if end is None or end.body["outcome"] not in ("trained", "refused"):
@@ -106,8 +107,8 @@ def _drift_problems(loop: Loop, decision: Entry) -> list[str]:
         )
     if not woken:
         problems.append("the second training was not started by the drift event")
-    version = loop.drift_version()
-    if version is not None and loop.released(version) is None:
+    version = loop.facts.drift_version()
+    if version is not None and loop.facts.released(version) is None:
         problems.append("the drift retrain's version was not judged")
     return problems
 
@@ -153,7 +154,7 @@ def _decisions_table(rows: list[dict[str, Any]]) -> Table:
 
 def summarise(loop: Loop, display: Display, state: Path, peak_mib: int, seconds: float) -> bool:
     """Prints the summary, writes ``demo/summary.json`` and returns whether the ledger proves all three endings."""
-    models = [_model(version) for version in versions(loop.book, MODEL) if version.trigger != "scrambled"]
+    models = [_model(version) for version in versions(loop.book, MODEL) if version.trigger != SCRAMBLED]
     made = decisions(loop)
     problems = judge(loop)
     skew = loop.skewed
