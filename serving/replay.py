@@ -24,7 +24,7 @@ from artifacts.records import Records, check_schema, connect
 from artifacts.refs import join, local_path
 from artifacts.settings import settings
 from artifacts.step import DataFault, TryAgain, progress, step
-from artifacts.store import manifest
+from artifacts.store import children, manifest
 from feature_repo.materialize import Materializer
 from serving.announce import announce
 from serving.compact import compact
@@ -252,12 +252,28 @@ def _until(waiting: collections.deque[Item], end: dt.datetime, when: Callable[[I
     return taken
 
 
+def _require_forward(spec: ReplaySpec, clock: DataClock) -> None:
+    """Refuses to play days again whose log has closed: the online store holds what came after them."""
+    try:
+        now = clock.now()
+    except LookupError:
+        now = spec.calendar.starts(spec.first)
+    days = [dt.date.fromisoformat(name) for name in children(spec.predictions)]
+    if days and spec.calendar.as_of(days[-1]) > now:
+        raise DataFault([
+            f"{spec.predictions}: {days[-1]} has been replayed and closed, and the data clock says {now:%Y-%m-%dT%H:%MZ}: it "
+            "has gone back; replay into a state of its own (PERENNIAL_STATE)"
+        ])
+
+
 def replay(spec: ReplaySpec, clock: DataClock, say: Say = progress) -> Iterator[ReplayedPartition]:
     """Yields each partition of [first, last] after it has closed; the caller may wait between two, or stop.
 
-    Raises TryAgain when the gateway or Airflow stays away, DataFault when data or requests are refused. Calling it
-    again goes on from the data clock. Requests from before the clock are skipped and counted.
+    Raises TryAgain when the gateway or Airflow stays away, DataFault when data or requests are refused, or when the clock
+    lies before what was replayed. Calling it again goes on from the data clock. Requests from before the clock are skipped
+    and counted.
     """
+    _require_forward(spec, clock)
     yield from Replay(spec, clock, say).run()
 
 

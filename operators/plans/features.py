@@ -51,6 +51,7 @@ def hours(
     Without ``start`` a run goes on where the last one ended; without ``end`` it ends with the last closed hour. Hours that
     have not closed on the data clock are refused, except under the replay clock, whose lake holds the future already.
     """
+    _require_forward(built, now, replay=replay)
     closed = now.replace(minute=0, second=0, microsecond=0)
     if repo.calendar.last is not None:
         closed = min(closed, repo.calendar.as_of(repo.calendar.last))
@@ -72,6 +73,20 @@ def hours(
             raise HoursRefused(f"to={until:%Y-%m-%dT%H:%MZ} does not lie after from={begin:%Y-%m-%dT%H:%MZ}")
         return None
     return Hours(start=begin, end=until, now=now)
+
+
+def _require_forward(built: Built, now: dt.datetime, *, replay: bool) -> None:
+    """Refuses a data clock that shows less than what was done by it: the online store would hold the future."""
+    ahead = (
+        built.materialized_to
+        if replay
+        else max((at for at in (built.built_to, built.materialized_to) if at), default=None)
+    )
+    if ahead is not None and ahead > now:
+        raise HoursRefused(
+            f"the data clock says {now:%Y-%m-%dT%H:%MZ}, and {ahead:%Y-%m-%dT%H:%MZ} has been reached already: it has gone "
+            "back; give this history its clock again, or begin another with its own PERENNIAL_STATE"
+        )
 
 
 def ingest(repo: FeatureRepo, store: Uri, asked: Hours) -> IngestSpec:

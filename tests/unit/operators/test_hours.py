@@ -135,3 +135,17 @@ def test_hourly_runs_leave_no_day_out_and_check_none_twice() -> None:
         found += closed_days(FLIGHTS, Hours(start=end - hour, end=end, now=end + dt.timedelta(minutes=5)))
     assert found == [dt.date(2013, 10, 29) + n * dt.timedelta(days=1) for n in range(len(found))]
     assert len(found) == 9
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_clock_that_has_gone_back_is_refused(replay):
+    built = Built(built_to=NOW, materialized_to=NOW)
+    with pytest.raises(HoursRefused, match="2013-09-01T14:20Z has been reached already: it has gone back"):
+        hours(FLIGHTS, built, NOW - dt.timedelta(hours=1), None, None, replay=replay)
+
+
+def test_views_that_a_replay_has_built_ahead_are_no_sign_of_a_clock_that_went_back():
+    built = Built(built_to=NOW + dt.timedelta(days=18), materialized_to=NOW)
+    assert hours(FLIGHTS, built, NOW, None, None, replay=True) is None
+    with pytest.raises(HoursRefused, match="it has gone back"):
+        hours(FLIGHTS, built, NOW, None, None, replay=False)
