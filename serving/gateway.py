@@ -110,6 +110,7 @@ class Gateway:
             for endpoint in self.endpoints.values():
                 await endpoint.follow()
                 self.metrics.routing.labels(endpoint.model).set(endpoint.version)
+                self.metrics.routing_fault.labels(endpoint.model).set(bool(endpoint.fault))
 
     async def _sync(self) -> None:
         while True:

@@ -33,6 +33,12 @@ class Metrics:
         self.routing = Gauge(
             "perennial_routing_version", "Version of the routing record followed", ("model",), registry=self.registry
         )
+        self.routing_fault = Gauge(
+            "perennial_routing_fault",
+            "1 while the newest routing record is not followed, 0 otherwise",
+            ("model",),
+            registry=self.registry,
+        )
         self.seconds = Histogram(
             "perennial_request_seconds", "Time to answer", ("model",), buckets=LATENCY_BUCKETS, registry=self.registry
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import BaseModel
 
 from artifacts.records import connect
@@ -63,6 +64,14 @@ def runner(folder: Path, does: str = "work", **arguments: Any) -> ProcessRunner:
     }
     planned = arguments.pop("step", None) or toy_step(folder, does)
     return ProcessRunner(planned, ledger(folder), folder / "locks", **{**defaults, **arguments})
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ends while it is looked at does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def runs(folder: Path) -> int:

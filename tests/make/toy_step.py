@@ -80,10 +80,14 @@ def _leave_children(spec: ToySpec) -> None:
             file.write(f"{child.pid}\n")
 
 
-def _progress(_: ToySpec) -> None:
-    for tenth in range(1, 6):
-        progress(tenth / 5, f"part {tenth}")
-        time.sleep(0.55)  # the door writes progress twice a second at most
+def _progress(spec: ToySpec) -> None:
+    for part in range(1, 6):
+
+        def told(part: int = part) -> bool:
+            progress(part / 5, f"part {part}")  # the door writes it twice a second at most
+            return Path(f"{spec.counter}.told-{part}").exists()
+
+        wait_for(told)
 
 
 def _hang(spec: ToySpec) -> None:

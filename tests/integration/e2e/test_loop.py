@@ -23,6 +23,7 @@ from operators.tasks.retrain import GATE, RETRAIN
 from operators.tasks.watch import DRIFT
 from operators.versions import versions
 from tests.integration.e2e.conftest import PARTITION, ROW, Stack
+from tests.make.operators import alive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -139,5 +140,5 @@ def test_stopping_while_a_step_runs_leaves_no_process(loop: Stack) -> None:
     begun = time.monotonic()
     loop.stop()
     assert time.monotonic() - begun < 8
-    assert [process for process in tree if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
+    assert [process for process in tree if alive(process.pid)] == []
     assert step() is None

@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from artifacts.settings import ROOT
 from operators.stack import Taken, claim, proportional_memory, running, stop
+from tests.make.operators import alive
 from tests.make.toy_step import wait_for
 
 LIMIT_SECONDS = 6.0
@@ -49,10 +49,6 @@ def start(folder: Path, *command: str) -> subprocess.Popen[bytes]:
         cwd=ROOT,
         stderr=subprocess.PIPE,
     )
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from serving.compact import compact_feedback, compact_predictions
 from serving.contract import Deployed, TritonServer
 from serving.log import answered
 from tests.make import gateway as make
+from tests.make.toy_step import wait_for
 
 pytestmark = pytest.mark.triton
 NOW = make.instant(1, 14, 20)
@@ -72,6 +73,12 @@ def eventually(client: httpx.Client, path: str, status: int, seconds: float = 20
         time.sleep(0.05)
     assert answer.status_code == status, answer.text
     return answer
+
+
+def told(client: httpx.Client, metric: str, value: float) -> None:
+    """Returns when the gateway says that one of the model's metrics has a value."""
+    line = f'{metric}{{model="{make.MODEL}"}} {float(value)}'
+    wait_for(lambda: line in client.get("/metrics").text.splitlines())
 
 
 def test_before_a_champion_it_is_live_but_not_ready(served: Served, client: httpx.Client) -> None:
@@ -215,10 +222,11 @@ def test_a_hung_triton_is_503_in_time_and_too_many_at_once_are_429(served: Serve
 def test_a_routing_that_makes_no_sense_changes_nothing(served: Served, client: httpx.Client) -> None:
     corrupt = served.champion.package.model_copy(update={"digest": "sha256:" + "0" * 64})
     make.route(served.records, make.deployed(902, corrupt))
-    time.sleep(0.5)  # two looks at the record
+    told(client, "perennial_routing_fault", 1)
     assert infer(client).json()["model_version"] == "901"
     make.route(served.records, served.champion, make.deployed(902, served.champion.package))
     eventually(client, f"/v2/models/{make.MODEL}/versions/902", 200)
+    told(client, "perennial_routing_fault", 0)
     pinned = client.post(f"/v2/models/{make.MODEL}/versions/902/infer", json=make.infer_body())
     assert pinned.status_code == 503  # routed, but Triton does not have it
 

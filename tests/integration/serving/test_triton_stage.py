@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from serving import package as packaging
 from serving.contract import PackageRef, StageSpec, TritonServer, UnstageSpec
 from serving.triton import READY, connect, publish_folder, remove_folder, stage, unstage
 from tests.make import serving as make
+from tests.make.operators import alive
+from tests.make.toy_step import wait_for
 
 pytestmark = pytest.mark.triton
 
@@ -142,12 +143,7 @@ def kill_stub(name: str) -> None:
     ]
     assert len(stubs) == 1, stubs
     stubs[0].kill()
-    deadline = time.monotonic() + 5
-    while (
-        stubs[0].is_running() and stubs[0].status() != psutil.STATUS_ZOMBIE
-    ):  # the server is its parent and does not reap it
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: not alive(stubs[0].pid), 5)  # the server is its parent and does not reap it
 
 
 def test_a_version_whose_process_was_killed_is_loaded_once_more(triton: TritonServer, packaged: PackageRef) -> None:
