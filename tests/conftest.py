@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,3 +29,20 @@ os.environ.setdefault("AIRFLOW__CORE__DAGS_FOLDER", str(ROOT / "dags"))
 # No wall clock: a deadline per example would measure the machine.
 settings.register_profile("perennial", deadline=None, derandomize=True)
 settings.load_profile("perennial")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Ends Spark's JVM and the connections to it while logging still works.
+
+    A stopped session leaves both for the interpreter's end, whose destructors then log to streams that pytest has closed.
+    """
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    gateway = getattr(context, "_gateway", None)
+    if gateway is None:
+        return
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells the end of each connection
+    gateway.shutdown()
+    context._gateway = context._jvm = None
+    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.wait(20)
