@@ -37,7 +37,7 @@ def wait_for(condition: Callable[[], Found | None], what: str, seconds: float = 
         assert time.monotonic() < until, (
             f"{what}: not within {seconds:.0f} s; the ledger has {[e.kind for e in ledger().entries()][-10:]}"
         )
-        time.sleep(1)
+        time.sleep(0.3)
     return found
 
 
@@ -123,17 +123,33 @@ def test_a_day_that_cannot_be_checked_is_an_incident_and_its_run_is_red(loop: St
     assert of_type(loop, f"watch__{MODEL}", "scheduled"), "runs with nothing to watch are no failures"
 
 
+def step_of(loop: Stack, module: str) -> psutil.Process | None:
+    """The running step of a module, if this stack has one."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if module in words and any(str(loop.state) in word for word in words):
+            return process
+    return None
+
+
+def test_a_killed_worker_and_a_killed_step_are_tried_again(loop: Stack) -> None:
+    form = {"partition": "2013-03-30", "reason": "killed half-way", "force": True}
+    run_id = loop.airflow.trigger(f"retrain__{MODEL}", form)
+
+    def waits(task_id: str) -> bool:
+        tasks = loop.airflow.tasks(f"retrain__{MODEL}", run_id)
+        return [task["state"] for task in tasks if task["task_id"] == task_id] == ["up_for_retry"]
+
+    worker = wait_for(lambda: step_of(loop, "feature_repo.validate"), "the raw day's validation").parent()
+    assert worker is not None
+    worker.kill()
+    wait_for(lambda: step_of(loop, "feature_repo.training_set"), "the training set's step").kill()
+    wait_for(lambda: waits("validate_raw"), "a second try after the worker's end", 60)
+    wait_for(lambda: waits("training_set"), "a second try after the step's end", 60)
+
+
 def test_stopping_while_a_step_runs_leaves_no_process(loop: Stack) -> None:
-    loop.airflow.trigger(f"retrain__{MODEL}", {"partition": "2013-03-30", "reason": "stopped half-way", "force": True})
-
-    def step() -> psutil.Process | None:
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if "feature_repo.training_set" in words and any(str(loop.state) in word for word in words):
-                return process
-        return None
-
-    wait_for(step, "a running step")
+    step = wait_for(lambda: step_of(loop, "feature_repo.training_set"), "the second try of the training set")
     supervisor = stack.running(loop.state / "stack.pid")
     assert supervisor is not None
     tree = [psutil.Process(supervisor), *stack.descendants(supervisor)]
@@ -141,4 +157,4 @@ def test_stopping_while_a_step_runs_leaves_no_process(loop: Stack) -> None:
     loop.stop()
     assert time.monotonic() - begun < 8
     assert [process for process in tree if alive(process.pid)] == []
-    assert step() is None
+    assert not alive(step.pid)
