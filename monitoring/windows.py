@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from artifacts.refs import Digest
+from artifacts.refs import Digest, Ref
 from artifacts.step import DataFault
 from artifacts.store import read_ref
 from feature_repo.contract import DatasetRef
@@ -109,9 +109,16 @@ def log_window(predictions: Sequence[PredictionsRef], live: Digest, cap: int, se
     return Window(table.drop_columns([DAY_NUMBER]), tuple(days), number, tuple(notes))
 
 
+def _parquet(ref: Ref, name: str) -> pa.Table:
+    try:
+        return pq.read_table(read_ref(ref).file(name))
+    except pa.ArrowInvalid as error:
+        why = str(error).partition("\n")[0]
+        raise DataFault([f"{ref.uri}: {name} is no Parquet file ({why}); compact the log again"]) from error
+
+
 def _read_log(ref: PredictionsRef) -> pa.Table:
-    path = read_ref(ref).file("predictions.parquet")
-    table = pq.read_table(path)
+    table = _parquet(ref, "predictions.parquet")
     missing = [name for name in LOG_COLUMNS if name not in table.column_names]
     if missing:
         raise DataFault(f"{ref.uri}: column '{name}' is missing; compact the log again" for name in missing)
@@ -172,7 +179,7 @@ def labelled(window: Window, feedback: Sequence[FeedbackRef]) -> Labelled:
 def _labels(feedback: Sequence[FeedbackRef]) -> dict[str, float]:
     if not feedback:
         return {}
-    table = pa.concat_tables([pq.read_table(read_ref(ref).file("feedback.parquet")) for ref in feedback])
+    table = pa.concat_tables([_parquet(ref, "feedback.parquet") for ref in feedback])
     table = table.sort_by([("known_at", "ascending"), ("request_id", "ascending")])
     return dict(zip(table.column("request_id").to_pylist(), column(table, "label", "numeric").tolist(), strict=True))
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from artifacts.refs import Digest, Uri, join
-from artifacts.step import failure_uri
+from artifacts.step import failure_of, failure_uri
 from monitoring.contract import CheckRef, CheckRow, Decision
 from monitoring.policy import decide, row_of
 from operators import live
@@ -81,11 +81,16 @@ def failures(row: Pipeline, asked: Mapping[str, Any], done: Iterable[dt.date], r
 
 
 def _failure(partition: dt.date, attempt: Attempt | None) -> Failure:
+    """Bad data is an incident of the feed; anything else is a check that could not be run."""
     if attempt is None:
         return Failure(partition, "failed", "no step was begun; the task's log says why")
-    said = attempt.finished.body["reason"] if attempt.finished else "its worker was lost"
-    where = failure_uri(join(str(attempt.begun.body["folder"]), "result.json"))
-    return Failure(partition, "incident" if attempt.outcome == "refused" else "failed", str(said), where)
+    result = join(str(attempt.begun.body["folder"]), "result.json")
+    words = failure_of(result)
+    if words is None or attempt.finished is None:
+        said = attempt.finished.body["reason"] if attempt.finished else "its worker was lost"
+        return Failure(partition, "failed", str(said))
+    outcome: Literal["incident", "failed"] = "incident" if words.kind == "bad_data" else "failed"
+    return Failure(partition, outcome, words.reason, failure_uri(result))
 
 
 def decide_all(row: Pipeline, asked: Mapping[str, Any], results: Sequence[Any], run_id: str) -> bool:
@@ -147,13 +152,12 @@ def _write_failure(row: Pipeline, package: Digest, failure: Failure, newest: dt.
     champion = _live(row)
     inputs = plans.inputs(row, champion, platform().store, layer_digest("monitoring"))(failure.partition)
     name = failure.partition.isoformat()
-    same = [
-        entry
+    before = {
+        entry.unique
         for entry in ledger().entries(DRIFT, row.model)
-        if (entry.body["partition"], entry.body.get("inputs")) == (name, inputs)
-        and entry.unique != _run(row, name, run_id)
-    ]
-    number, most = len(same) + 1, row.drift.failed_checks
+        if (entry.body["partition"], entry.body.get("inputs"), entry.body["package_digest"]) == (name, inputs, package)
+    }
+    number, most = len(before - {_run(row, name, run_id)}) + 1, row.drift.failed_checks
     last = f"run {number} of {most} with this end"
     if number >= most:
         last = f"failed in {number} runs; left alone until its data change, or until `watch` is started by hand"

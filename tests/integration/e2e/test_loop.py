@@ -118,7 +118,7 @@ def test_a_day_that_cannot_be_checked_is_an_incident_and_its_run_is_red(loop: St
         draft.facts["rows"] = 900
     (row,) = wait_for(lambda: ledger().entries(DRIFT, MODEL)[:1], "the row of a check that failed")
     assert (row.body["partition"], row.body["decision"]["state"]) == (day.isoformat(), "DATA_INCIDENT")
-    assert "predictions.parquet" in str(row.body["decision"]["reasons"]) or "Parquet" in str(row.body["decision"])
+    assert "predictions.parquet is no Parquet file" in str(row.body["decision"])
     wait_for(lambda: of_type(loop, f"watch__{MODEL}", "scheduled", "failed"), "the red run")
     assert of_type(loop, f"watch__{MODEL}", "scheduled"), "runs with nothing to watch are no failures"
 

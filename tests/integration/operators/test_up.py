@@ -111,27 +111,28 @@ def test_a_stranger_that_answers_is_not_taken_for_the_stack(state: Path) -> None
         stranger.wait()
 
 
-def test_a_second_start_says_in_one_line_who_is_first(state: Path) -> None:
-    with stack.claim(state / "up.pid"):
+@pytest.mark.parametrize(
+    ("module", "claimed", "says"),
+    [
+        ("operators.up", "up.pid", "up: the stack in {state} is being started already (pid {pid})"),
+        ("operators.demo", "demo.pid", "demo: another demo plays in {state} (pid {pid})"),
+    ],
+)
+def test_a_second_one_says_in_one_line_who_is_first(state: Path, module: str, claimed: str, says: str) -> None:
+    with stack.claim(state / claimed):
         done = subprocess.run(
-            [sys.executable, "-m", "operators.up"],
-            cwd=ROOT, env={**os.environ, "PERENNIAL_STATE": str(state)}, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", module],
+            cwd=ROOT,
+            env={**os.environ, "PERENNIAL_STATE": str(state)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"up: the stack in {state} is being started already (pid {os.getpid()})")
+    assert line.startswith(says.format(state=state, pid=os.getpid()))
     assert not (state / "mode.json").exists()
-
-
-def test_a_second_demo_says_in_one_line_who_is_first(state: Path) -> None:
-    with stack.claim(state / "demo.pid"):
-        done = subprocess.run(
-            [sys.executable, "-m", "operators.demo"],
-            cwd=ROOT, env={**os.environ, "PERENNIAL_STATE": str(state)}, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"demo: another demo plays in {state} (pid {os.getpid()})")
 
 
 def test_whoever_only_asks_does_not_keep_a_stack_from_its_pid_file(tmp_path: Path) -> None:

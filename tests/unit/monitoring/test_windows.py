@@ -9,6 +9,7 @@ import pytest
 
 from artifacts.refs import file_uri, sha256
 from artifacts.step import DataFault
+from artifacts.store import publish
 from monitoring.contract import DriftPolicy
 from monitoring.windows import column, generator, labelled, log_window, merged, reference_rows, sample
 from tests.make import monitoring as make
@@ -54,6 +55,16 @@ def test_repeated_request_ids_count_once_and_the_first_answer_stays(tmp_path: Pa
         "b": 0.0,
     }
     assert window.notes == ("2 repeated request ids left out, the first answer counts",)
+
+
+def test_a_log_that_is_no_parquet_file_is_a_data_fault(tmp_path: Path) -> None:
+    [ref] = logged(tmp_path, 3)
+    with publish(ref.uri, "predictions") as draft:
+        (draft.path / "predictions.parquet").write_text("no Parquet")
+    assert draft.manifest is not None
+    broken = ref.model_copy(update={"digest": draft.manifest.digest})
+    with pytest.raises(DataFault, match=r"predictions\.parquet is no Parquet file .*; compact the log again"):
+        log_window([broken], make.LIVE, FAR, 1)
 
 
 def test_answers_of_other_versions_are_left_out(tmp_path: Path) -> None:

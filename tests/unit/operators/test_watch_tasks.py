@@ -6,6 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from artifacts.refs import file_uri, join, sha256
+from artifacts.step import Failure
 from artifacts.store import publish, write_bytes
 from operators import live
 from operators.ledger import ledger
@@ -64,19 +65,18 @@ def decide_all(results, partitions=None, run="run", package=1):
     return tasks.decide_all(ROW, asked, results, run)
 
 
-def fail(day, index=0, run="run", outcome="refused", reason="check.json: origin: NaN score"):
-    """What the process runner writes of a check that gives no result."""
+def fail(day, index=0, run="run", kind="bad_data", reason="check.json: origin: NaN score"):
+    """What a check that gives no result leaves: the step its own words, unless it was killed; the runner its attempt."""
     key = sha256(f"{day}{run}".encode())
-    words = {
-        "dag": f"watch__{ROW.model}",
-        "task": "check",
-        "run": run,
-        "map_index": str(index),
-        "folder": "file:///step",
-    }
+    folder = join(platform().store, "steps", f"check-{day}-{run}")
+    words = {"dag": f"watch__{ROW.model}", "task": "check", "run": run, "map_index": str(index), "folder": folder}
     number = ledger().begin_attempt(key, words)
-    if outcome:
-        ledger().finish_attempt(key, number, outcome, {"reason": reason})
+    if kind in ("bad_data", "error", "try_again"):
+        failure = Failure(kind=kind, reason=reason)
+        write_bytes(join(folder, "failure.json"), failure.model_dump_json().encode())
+    if kind != "lost":
+        ledger().finish_attempt(key, number, "refused", {"reason": reason})
+    return folder
 
 
 def rows():
@@ -137,20 +137,23 @@ def test_a_new_live_version_begins_its_own_history(tmp_path):
 def test_a_check_that_refuses_its_data_is_an_incident_in_the_ledger(tmp_path):
     go_live()
     closed(FIRST, FIRST + DAY)
-    fail(FIRST, 0)
+    folder = fail(FIRST, 0)
     assert decide_all([checked(tmp_path, 1)], [FIRST, FIRST + DAY]) is False
     bad, good = rows()
     assert (bad["partition"], bad["decision"]["state"], bad["failed"]) == ("2013-09-01", "DATA_INCIDENT", True)
     assert "check.json: origin: NaN score" in bad["decision"]["reasons"]
-    assert bad["evidence_uri"] == "file:///step/failure.json"
+    assert bad["evidence_uri"] == f"{folder}/failure.json"
     assert (good["partition"], good["decision"]["state"]) == ("2013-09-02", "STABLE")
 
 
-@pytest.mark.parametrize(("outcome", "says"), [("failed", "killed"), ("", "its worker was lost")])
-def test_a_check_that_could_not_run_is_no_incident_of_the_data_and_no_pass(outcome, says):
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("killed", "SIGKILL"), ("lost", "its worker was lost"), ("error", "SIGKILL"), ("try_again", "SIGKILL")],
+)
+def test_a_check_that_could_not_run_is_no_incident_of_the_data_and_no_pass(kind, says):
     go_live()
     closed(FIRST)
-    fail(FIRST, outcome=outcome, reason="killed by SIGKILL")
+    fail(FIRST, kind=kind, reason="killed by SIGKILL")
     assert decide_all([], [FIRST]) is False
     assert rows()[0]["decision"]["state"] == "CHECK_FAILED"
     assert any(says in reason for reason in rows()[0]["decision"]["reasons"])
