@@ -82,10 +82,10 @@ def _chosen(row: Pipeline, routing: Routing, typed: int | None, *, force: bool) 
     return version
 
 
-Ask = Callable[[TritonServer, str, PackageRef], str | None]
+Question = Callable[[TritonServer, str, PackageRef], str | None]
 
 
-def settle(row: Pipeline, candidate: Candidate, judgement: Any | None, ask: Ask = unanswered) -> dict[str, Any]:
+def settle(row: Pipeline, candidate: Candidate, judgement: Any | None, ask: Question = unanswered) -> dict[str, Any]:
     """Promotes, refuses or rolls back by compare-and-set, and writes it into the ledger.
 
     ``ask`` gives the reason why the version that is about to get traffic does not answer just now, or None.
@@ -102,7 +102,7 @@ def settle(row: Pipeline, candidate: Candidate, judgement: Any | None, ask: Ask 
 
 
 def _switch(
-    row: Pipeline, candidate: Candidate, version: Version, evidence: JudgementRef | None, ask: Ask
+    row: Pipeline, candidate: Candidate, version: Version, evidence: JudgementRef | None, ask: Question
 ) -> dict[str, Any]:
     """Puts the version in front, unless an earlier try of this task has done so; a retry never undoes it."""
     while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +13,10 @@ import psutil
 import pytest
 import tritonclient.http as triton
 
-from artifacts.refs import file_uri, join
-from artifacts.store import publish
 from operators import stack
 from operators.ledger import STEP_BEGUN, ledger
 from operators.tasks.release import RELEASE
 from operators.tasks.retrain import GATE, RETRAIN
-from operators.tasks.watch import DRIFT
 from operators.versions import versions
 from tests.integration.e2e.conftest import PARTITION, ROW, Stack
 from tests.make.operators import alive
@@ -37,7 +33,7 @@ def wait_for(condition: Callable[[], Found | None], what: str, seconds: float = 
         assert time.monotonic() < until, (
             f"{what}: not within {seconds:.0f} s; the ledger has {[e.kind for e in ledger().entries()][-10:]}"
         )
-        time.sleep(0.3)
+        time.sleep(1)
     return found
 
 
@@ -108,48 +104,17 @@ def test_an_event_that_comes_twice_without_a_decision_trains_nothing(loop: Stack
     assert trainings() == 2
 
 
-def test_a_day_that_cannot_be_checked_is_an_incident_and_its_run_is_red(loop: Stack) -> None:
-    day = PARTITION + dt.timedelta(days=1)
-    where = join(
-        loop.env.get("PERENNIAL_STORE") or file_uri(loop.state / "store"), "predictions", MODEL, day.isoformat()
-    )
-    with publish(where, "predictions") as draft:
-        (draft.path / "predictions.parquet").write_text("no Parquet")
-        draft.facts["rows"] = 900
-    (row,) = wait_for(lambda: ledger().entries(DRIFT, MODEL)[:1], "the row of a check that failed")
-    assert (row.body["partition"], row.body["decision"]["state"]) == (day.isoformat(), "DATA_INCIDENT")
-    assert "predictions.parquet is no Parquet file" in str(row.body["decision"])
-    wait_for(lambda: of_type(loop, f"watch__{MODEL}", "scheduled", "failed"), "the red run")
-    assert of_type(loop, f"watch__{MODEL}", "scheduled"), "runs with nothing to watch are no failures"
-
-
-def step_of(loop: Stack, module: str) -> psutil.Process | None:
-    """The running step of a module, if this stack has one."""
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if module in words and any(str(loop.state) in word for word in words):
-            return process
-    return None
-
-
-def test_a_killed_worker_and_a_killed_step_are_tried_again(loop: Stack) -> None:
-    form = {"partition": "2013-03-30", "reason": "killed half-way", "force": True}
-    run_id = loop.airflow.trigger(f"retrain__{MODEL}", form)
-
-    def waits(task_id: str) -> bool:
-        tasks = loop.airflow.tasks(f"retrain__{MODEL}", run_id)
-        return [task["state"] for task in tasks if task["task_id"] == task_id] == ["up_for_retry"]
-
-    worker = wait_for(lambda: step_of(loop, "feature_repo.validate"), "the raw day's validation").parent()
-    assert worker is not None
-    worker.kill()
-    wait_for(lambda: step_of(loop, "feature_repo.training_set"), "the training set's step").kill()
-    wait_for(lambda: waits("validate_raw"), "a second try after the worker's end", 60)
-    wait_for(lambda: waits("training_set"), "a second try after the step's end", 60)
-
-
 def test_stopping_while_a_step_runs_leaves_no_process(loop: Stack) -> None:
-    step = wait_for(lambda: step_of(loop, "feature_repo.training_set"), "the second try of the training set")
+    loop.airflow.trigger(f"retrain__{MODEL}", {"partition": "2013-03-30", "reason": "stopped half-way", "force": True})
+
+    def step() -> psutil.Process | None:
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if "feature_repo.training_set" in words and any(str(loop.state) in word for word in words):
+                return process
+        return None
+
+    wait_for(step, "a running step")
     supervisor = stack.running(loop.state / "stack.pid")
     assert supervisor is not None
     tree = [psutil.Process(supervisor), *stack.descendants(supervisor)]
@@ -157,4 +122,4 @@ def test_stopping_while_a_step_runs_leaves_no_process(loop: Stack) -> None:
     loop.stop()
     assert time.monotonic() - begun < 8
     assert [process for process in tree if alive(process.pid)] == []
-    assert not alive(step.pid)
+    assert step() is None
