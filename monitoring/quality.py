@@ -51,7 +51,7 @@ def measure(rows: Labelled, evaluation: EvaluationRef, policy: DriftPolicy, rng:
 
 def skill_at_promotion(evaluation: EvaluationRef) -> float:
     """The skill of the version's evaluation fit on its test window, by that window's own base rate."""
-    return 1 - evaluation.candidate.log_loss / entropy(evaluation.positives / evaluation.rows)
+    return 1 - evaluation.candidate.deciding / entropy(evaluation.positives / evaluation.rows)
 
 
 def row_losses(score: Floats, label: Floats) -> Floats:

@@ -46,7 +46,12 @@ class Version(BaseModel, frozen=True, extra="forbid"):
 
 
 def _load(uri: Uri, kind: type[ResultT]) -> ResultT:
-    return kind.model_validate_json(read_bytes(uri))
+    try:
+        return kind.model_validate_json(read_bytes(uri))
+    except FileNotFoundError as error:
+        raise LookupError(
+            f"{uri}: the {kind.__name__} of a registered version is gone; restore it from a copy of the store, or roll back"
+        ) from error
 
 
 def record(ledger: Ledger, version: Version) -> Entry:

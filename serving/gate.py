@@ -6,13 +6,14 @@ A check that could not run is a failure or inconclusive, never a pass; a figure 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from serving.contract import ParityPolicy, ReleasePolicy
 from training.contract import Verdict
+from training.significance import holm
 
 PARITY, SERVABLE = "G7 export parity", "G8 servable"
 NO_EVIDENCE = "NO_EVIDENCE"
@@ -220,17 +221,6 @@ def quality(evidence: Labels, policy: ReleasePolicy) -> list[str]:
                 f"log loss {evidence.log_loss:.5f} on {evidence.labelled} labelled rows exceeds {factor:g} x {name} ({other:.5f})"
             )
     return against
-
-
-def holm(p_values: Mapping[str, float], alpha: float) -> frozenset[str]:
-    """The names that are significant under Holm's step-down rule; NaN is never significant here, it counts as missing."""
-    significant: set[str] = set()
-    ordered = sorted((p, name) for name, p in p_values.items() if math.isfinite(p))
-    for rank, (p, name) in enumerate(ordered):
-        if p > alpha / (len(ordered) - rank):
-            break
-        significant.add(name)
-    return frozenset(significant)
 
 
 def _slower(evidence: Evidence, policy: ReleasePolicy) -> list[str]:

@@ -183,7 +183,7 @@ def label_figures(candidate: Version, champion: Version | None, labelled: Rows) 
     return Labels(
         labelled=len(labelled),
         log_loss=_log_loss(candidate.own(labelled.columns), labelled),
-        claimed_log_loss=candidate.content.evaluation.final.log_loss,
+        claimed_log_loss=candidate.content.evaluation.final.deciding,
         champion_log_loss=_log_loss(champion.own(labelled.columns), labelled) if champion else None,
     )
 

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from artifacts.refs import Digest, Ref, Uri
 from artifacts.secret import OpenUrl
 from feature_repo.contract import DatasetRef, ValidationRef
+from training.measures import Dimension, Gain, Look, Measured, Slice, Task
 
 DAY = dt.timedelta(days=1)
 
@@ -137,6 +138,7 @@ class TrainSpec(BaseModel, frozen=True, extra="forbid"):
     network: Network
     job: TorchJob
     seed: int
+    task: Task = "classification"
     output: Uri
 
     @model_validator(mode="after")
@@ -173,8 +175,11 @@ class FitRef(Ref, frozen=True):
     loss_first: float
     loss_last: float
     grad_norm_max: float
-    base_rate: float = Field(ge=0, le=1, description="Share of positive labels in the training rows.")
+    base_rate: float = Field(
+        description="The constant answer of the training rows: share of positives, or a regression's median."
+    )
     seconds: float
+    task: Task = "classification"
 
 
 # --- evaluation and gates ----------------------------------------------------------------------------------------
@@ -200,26 +205,13 @@ class EvaluateSpec(BaseModel, frozen=True, extra="forbid"):
     champion: FitRef | None = Field(default=None, description="The champion's evaluation fit; None for a first model.")
     boosting: BoostingParams = BoostingParams()
     bootstrap_draws: int = Field(default=2000, gt=0)
+    dimensions: tuple[Dimension, ...] = Field(
+        default=(), description="Columns whose slices are scored, and judged in G5."
+    )
+    thresholds: tuple[float, ...] = Field(default=(), description="Answers at which precision and recall are reported.")
+    importance_rows: int = Field(default=2000, gt=0, description="Rows that permutation importance is measured on.")
     seed: int
     output: Uri
-
-
-class Scores(BaseModel, frozen=True, extra="forbid"):
-    """How well some probabilities fit the labels of a window."""
-
-    log_loss: float
-    auc: float
-    brier: float
-    ece: float = Field(description="Expected calibration error over 10 equal-mass bins.")
-
-
-class Gain(BaseModel, frozen=True, extra="forbid"):
-    """A paired difference, positive when the candidate is better, with a 95 % bootstrap interval."""
-
-    mean: float
-    lower: float
-    upper: float
-    standard_error: float
 
 
 class EvaluationRef(Ref, frozen=True):
@@ -230,33 +222,79 @@ class EvaluationRef(Ref, frozen=True):
     test_first: dt.date
     test_last: dt.date
     rows: int
-    positives: int
-    candidate: Scores
-    final: Scores = Field(description="The final fit on the same window: a sanity bound, it has seen these rows.")
-    base_rate: Scores = Field(description="The training rows' share of positives as the answer for every row.")
-    boosting: Scores
-    champion: Scores | None = None
+    positives: int = Field(description="0 in a regression.")
+    task: Task = "classification"
+    candidate: Measured
+    final: Measured = Field(description="The final fit on the same window: a sanity bound, it has seen these rows.")
+    base_rate: Measured = Field(description="The training rows' constant as the answer for every row.")
+    boosting: Measured
+    champion: Measured | None = None
     champion_key: Digest | None = None
-    gain_log_loss: Gain | None = None
-    gain_auc: Gain | None = None
+    gain: Gain | None = Field(
+        default=None, description="Over the champion in log loss (regression: MAE), bootstrapped."
+    )
+    guard_gain: Gain | None = Field(
+        default=None, description="Over the champion in AUC (regression: RMSE), bootstrapped."
+    )
 
 
 class GatePolicy(BaseModel, frozen=True, extra="forbid"):
-    """Margins of the gates (decisions.md 5)."""
+    """Which gates a model has to pass, and with what margins (decisions.md 5).
 
-    floor_log_loss: float = 0.005
-    boosting_auc: float = 0.02
-    margin_log_loss: float = 0.005
-    margin_auc: float = 0.005
-    champion_age: dt.timedelta = dt.timedelta(days=7)
-    grad_norm_limit: float = 1000.0
-    final_log_loss: float = Field(
-        default=0.005,
-        description="The final fit's log loss on the window may exceed the evaluation fit's by this: it has seen the rows.",
+    Margins and limits of the deciding figure are in nats of log loss, or a regression's unit; those of the guard in AUC,
+    or that unit. The defaults are those of a classification.
+    """
+
+    gates: tuple[str, ...] = Field(
+        default=("G0", "G1", "G2", "G3", "G4", "G5", "G6"), description="G0 to G4 always apply; G10 stands for itself."
     )
-    significance_z: float = Field(default=1.645, description="One-sided 5 %, for the power rule of G4.")
-    power_z: float = Field(default=0.842, description="Power 80 %, for the power rule of G4.")
+    suites: tuple[str, ...] = Field(default=("training_set",), description="G1: suites that must have held.")
+    grad_norm_limit: float = 1000.0
+    floor: float = Field(default=0.005, description="G3: least gain over the base rate in the deciding figure.")
+    deciding_limit: float | None = Field(default=None, description="G3: most log loss, or MAE, whatever the others do.")
+    guard_limit: float | None = Field(default=None, description="G3: least AUC, or most RMSE.")
+    boosting_margin: float = Field(default=0.02, description="G3: at most so much behind boosting, in AUC or MAE.")
+    final_margin: float = Field(
+        default=0.005,
+        description="G3: the final fit may exceed the evaluation fit's deciding figure by this: it has seen the rows.",
+    )
+    margin: float = Field(default=0.005, gt=0, description="G4: non-inferiority margin of the deciding figure.")
+    guard_margin: float | None = Field(default=0.005, gt=0, description="G4: that of the guard; None: no guard.")
+    champion_age: dt.timedelta = dt.timedelta(days=7)
+    significance_z: float = Field(default=1.644854, description="One-sided 5 %, for the power rule.")
+    power_z: float = Field(default=0.841621, description="Power 80 %, for the power rule.")
+    same_data_rejections: int = Field(
+        default=3, gt=0, description="G0: a recipe refused so often on one dataset may not come back with another seed."
+    )
+    slice_rows: int = Field(default=385, gt=1, description="G5: least rows of a judged slice.")
+    slice_margins: float = Field(default=2.0, gt=0, description="G5: a slice may lose so many margins.")
+    slice_alpha: float = Field(default=0.05, gt=0, lt=1, description="G5 and G6: family-wise error, by Holm.")
+    slice_power_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="G5: share of a dimension's rows whose slices must be able to show the loss.",
+    )
+    ece_limit: float = Field(default=0.05, description="G6: most ECE, unless the champion's is as bad.")
+    ece_over_champion: float = Field(default=0.01, description="G6: ECE may exceed the champion's by this.")
+    bias_limit: float | None = Field(default=None, description="G6: most absolute bias of a regression.")
+    group_gap: float | None = Field(
+        default=None,
+        gt=0,
+        description="G6: how far a group's bias may lie from the whole window's; None: reported only.",
+    )
+    tier: Literal["low", "high"] = Field(
+        default="low", description="G10: a model of the high tier always asks a person."
+    )
     first_release: Literal["automatic", "approval"] = "approval"
+    approval_expires: dt.timedelta = Field(default=dt.timedelta(hours=72), description="G10: then the answer is no.")
+
+    @model_validator(mode="after")
+    def _known_gates(self) -> GatePolicy:
+        always, may = {"G0", "G1", "G2", "G3", "G4"}, {"G5", "G6"}
+        if not always <= set(self.gates) <= always | may:
+            raise ValueError(f"gates={self.gates}: {sorted(always)} always apply, {sorted(may)} may be added")
+        return self
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid"):
@@ -269,15 +307,21 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
 
 
 class GateEvidence(BaseModel, frozen=True, extra="forbid"):
-    """Everything that G0 to G4 look at."""
+    """Everything that G0 to G6 look at."""
 
     dataset: DatasetRef
     validations: tuple[ValidationRef, ...]
     candidate: FitRef
     final: FitRef
     evaluation: EvaluationRef
+    slices: tuple[Slice, ...] = Field(default=(), description="Those of ``evaluation.json``.")
     champion_partition: dt.date | None = None
     drift_triggered: bool = False
+    looks: tuple[Look, ...] = Field(default=(), description="What the ledger has of earlier judgements of this model.")
+    code: Digest | None = Field(default=None, description="The code that trained it, a part of the training key.")
+    commit: str | None = Field(
+        default=None, description="As git describes the tree, '-dirty' included; None without git."
+    )
 
 
 # --- export and registry -------------------------------------------------------------------------------------------

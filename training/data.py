@@ -21,6 +21,7 @@ from artifacts.step import DataFault
 from feature_repo.contract import DatasetRef
 from training.contract import CategoricalInput, Columns, Signature, TrainSpec
 from training.encoding import encode, words
+from training.measures import Task
 
 ROWS_FILE = "rows.parquet"
 KEYS = ("day", "label")
@@ -53,11 +54,6 @@ class Rows:
             self.day[chosen], self.label[chosen], {name: values[chosen] for name, values in self.columns.items()}
         )
 
-    @property
-    def share(self) -> float:
-        """Share of positive labels."""
-        return float(self.label.mean(dtype=np.float64))
-
 
 @dataclass(frozen=True)
 class Encoded:
@@ -84,7 +80,7 @@ class Material:
     seen_last: dt.date
 
 
-def read_rows(dataset: DatasetRef, columns: Sequence[str]) -> Rows:
+def read_rows(dataset: DatasetRef, columns: Sequence[str], task: Task = "classification") -> Rows:
     """The columns of a verified training set; raises ArtifactCorrupt or DataFault with the fix, never guesses."""
     path = store.read_ref(dataset).file(ROWS_FILE)
     where = f"{dataset.uri}/{ROWS_FILE}"
@@ -99,20 +95,27 @@ def read_rows(dataset: DatasetRef, columns: Sequence[str]) -> Rows:
     if table.num_rows != dataset.rows:
         raise DataFault([f"{where}: has {table.num_rows} rows, its reference says {dataset.rows}; build it again"])
     label = table["label"].cast(pa.float32()).to_numpy()
-    if not np.isin(label, (0.0, 1.0)).all():
+    if task == "classification" and not np.isin(label, (0.0, 1.0)).all():
         raise DataFault([f"{where}: 'label' holds something other than 0 and 1; mend the label's rule"])
+    if not np.isfinite(label).all():
+        raise DataFault([f"{where}: 'label' holds something that is no finite number; mend the label's rule"])
     day = table["day"].cast(pa.date32()).to_numpy().astype("datetime64[D]")
     return Rows(day, label, {name: table[name].to_numpy() for name in columns})
 
 
-def both_classes(rows: Rows, purpose: str) -> Rows:
+def varied(rows: Rows, purpose: str) -> Rows:
     """The same rows; raises DataFault when all of them have one label, since nothing can be learnt or measured."""
-    if rows.share in {0.0, 1.0}:
+    if rows.label.min() == rows.label.max():
         raise DataFault([
-            f"{ROWS_FILE}: all {len(rows)} rows of the {purpose} window have label {int(rows.label[0])}; check how "
+            f"{ROWS_FILE}: all {len(rows)} rows of the {purpose} window have label {rows.label[0]:g}; check how "
             f"labels are joined, or take a longer window"
         ])
     return rows
+
+
+def constant_answer(label: npt.NDArray[np.float32], task: Task) -> float:
+    """The best answer that knows nothing: the share of positives (log loss), or the median (absolute error)."""
+    return float(label.mean(dtype=np.float64)) if task == "classification" else float(np.median(label))
 
 
 def signature_of(rows: Rows, columns: Columns) -> Signature:
@@ -140,18 +143,18 @@ def encoded(rows: Rows, signature: Signature) -> Encoded:
 
 def material(spec: TrainSpec) -> Material:
     """What a fit learns from: the evaluation fit stops before the gap, the final fit goes through the last label."""
-    rows = read_rows(spec.dataset, [*spec.columns.numeric, *spec.columns.categorical])
+    rows = read_rows(spec.dataset, [*spec.columns.numeric, *spec.columns.categorical], spec.task)
     windows = spec.windows
     final = spec.fit == "final"
     train_last = windows.test_last if final else windows.train_last
-    train = both_classes(rows.between(windows.train_first, train_last, "training"), "training")
+    train = varied(rows.between(windows.train_first, train_last, "training"), "training")
     signature = signature_of(train, spec.columns)
     arrays = encoded(train, signature)
     mean, std = normalisation(arrays.numeric)
     validation = None
     if not final:
         held = rows.between(windows.validation_first, windows.validation_last, "validation")
-        validation = encoded(both_classes(held, "validation"), signature)
+        validation = encoded(varied(held, "validation"), signature)
     seen_last = train_last if final else windows.validation_last
     return Material(signature, mean, std, arrays, validation, train_last, seen_last)
 

@@ -66,10 +66,15 @@ def codes(values: Values, vocabulary: tuple[str, ...]) -> npt.NDArray[np.int64]:
     return np.fromiter(found, dtype=np.int64, count=len(plain))
 
 
+def texts(values: Values) -> list[str | None]:
+    """A column as the text that vocabularies hold, [B]; None for null."""
+    plain = values.tolist() if isinstance(values, np.ndarray) else values
+    return [_text(value) for value in plain]
+
+
 def words(values: Values) -> tuple[str, ...]:
     """The vocabulary of a column: its distinct non-null values as text, sorted."""
-    plain = values.tolist() if isinstance(values, np.ndarray) else values
-    return tuple(sorted({text for value in plain if (text := _text(value)) is not None}))
+    return tuple(sorted({text for text in texts(values) if text is not None}))
 
 
 @functools.lru_cache(maxsize=256)  # the gateway asks for the same few vocabularies at every request

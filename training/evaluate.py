@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import sys
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import lightgbm
@@ -12,16 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from artifacts.step import DataFault, progress, step
-from artifacts.store import publish
-from training import report
-from training.contract import BoostingParams, Columns, EvaluateSpec, EvaluationRef, FitRef, Gain, Scores
-from training.data import Rows, both_classes, encoded, read_rows, signature_of
-from training.fit import open_fit
-from training.scoring import Floats, calibration_bins, paired_gains, roc_points, scores_of
-
-EVALUATION_FILE = "evaluation.json"
-PAGE_FILE = "evaluation.html"
-BASE_RATE, BOOSTING, CANDIDATE, CHAMPION, FINAL = "base rate", "boosting", "candidate", "champion", "final"
+from artifacts.store import ArtifactCorrupt, ArtifactMissing, publish
+from training.contract import BoostingParams, Columns, EvaluateSpec, EvaluationRef, FitRef
+from training.data import Rows, encoded, read_rows, signature_of, varied
+from training.evaluation import BASE_RATE, BOOSTING, CANDIDATE, CHAMPION, FINAL, Found, figures_of, html
+from training.fit import Fit, open_fit
+from training.importance import increases
+from training.measures import EVALUATION_FILE, PAGE_FILE, Task
+from training.scoring import Floats, measured, paired_gains
+from training.slices import Answers, Known, slices_of
 
 
 def evaluate(spec: EvaluateSpec) -> EvaluationRef:
@@ -30,31 +30,76 @@ def evaluate(spec: EvaluateSpec) -> EvaluationRef:
     progress(0.02, "reading the training set")
     fits = {CANDIDATE: spec.candidate, FINAL: spec.final, **({CHAMPION: spec.champion} if spec.champion else {})}
     names = {name for fit in fits.values() for name in (*fit.columns.numeric, *fit.columns.categorical)}
-    rows = read_rows(spec.dataset, sorted(names))
-    test = both_classes(rows.between(spec.windows.test_first, spec.windows.test_last, "test"), "test")
-    label = test.label.astype(np.float64)
+    names |= {dimension.column for dimension in spec.dimensions}
+    rows = read_rows(spec.dataset, sorted(names), spec.candidate.task)
+    test = varied(rows.between(spec.windows.test_first, spec.windows.test_last, "test"), "test")
+    train = rows.between(spec.windows.train_first, spec.windows.train_last, "training")
+    opened = {name: opened_fit(fit, name) for name, fit in fits.items()}
 
     answers: dict[str, Floats] = {}
-    for place, (name, fit) in enumerate(fits.items()):
+    for place, (name, fit) in enumerate(opened.items()):
         progress(0.1 + 0.1 * place, f"scoring {name} on {len(test)} rows")
-        answers[name] = require_probabilities(open_fit(fit).scores(test.columns), name)
+        answers[name] = require_answers(fit.scores(test.columns), name, spec.candidate.task)
     answers[BASE_RATE] = np.full(len(test), spec.candidate.base_rate)
     progress(0.4, "fitting the yardstick (gradient boosting)")
-    train = rows.between(spec.windows.train_first, spec.windows.train_last, "training")
-    answers[BOOSTING], importance = boosted(train, test, spec.candidate.columns, spec.boosting, spec.seed)
+    answers[BOOSTING], boosting_shares = boosted(
+        train, test, spec.candidate.columns, spec.boosting, spec.seed, spec.candidate.task
+    )
+    found, seconds = compared(spec, test, answers, opened, boosting_shares)
+    return published(spec, found, seconds)
 
-    progress(0.8, f"bootstrapping {spec.bootstrap_draws} draws")
-    scores = {name: scores_of(score, label) for name, score in answers.items()}
-    gains: dict[str, Gain] = {}
+
+def compared(
+    spec: EvaluateSpec,
+    test: Rows,
+    answers: Mapping[str, Floats],
+    opened: Mapping[str, Fit],
+    boosting_shares: Mapping[str, float],
+) -> tuple[Found, dict[str, float]]:
+    """What the answers come to, and the seconds that its costly parts took."""
+    task, label = spec.candidate.task, test.label.astype(np.float64)
+    gain, guard_gain = None, None
+    begun = time.monotonic()
     if spec.champion:
-        pair = paired_gains(answers[CANDIDATE], answers[CHAMPION], label, spec.bootstrap_draws, spec.seed)
-        gains = dict(zip(("log_loss", "auc"), pair, strict=True))
-    figures = figures_of(spec, label, answers, scores, gains, importance)
+        progress(0.7, f"bootstrapping {spec.bootstrap_draws} draws")
+        pair = (answers[CANDIDATE], answers[CHAMPION])
+        gain, guard_gain = paired_gains(*pair, label, spec.bootstrap_draws, spec.seed, task)
+    bootstrapped = time.monotonic()
+    progress(0.85, f"shuffling each feature on {min(spec.importance_rows, len(test))} rows")
+    candidate = opened[CANDIDATE]
+    arrays = encoded(test, candidate.record.signature)
+    shuffled = increases(
+        candidate.answers, arrays, spec.candidate.columns, task, sample=spec.importance_rows, seed=spec.seed
+    )
+    seconds = {"bootstrap_seconds": bootstrapped - begun, "importance_seconds": time.monotonic() - bootstrapped}
+    sliced = slices_of(
+        test.columns,
+        spec.dimensions,
+        Answers(task, label, answers[CANDIDATE], answers[BASE_RATE], answers.get(CHAMPION)),
+        known_to(opened.get(CHAMPION)),
+    )
+    found = Found(
+        spec=spec,
+        label=label,
+        answers=answers,
+        scores={name: measured(answer, label, task) for name, answer in answers.items()},
+        gain=gain,
+        guard_gain=guard_gain,
+        slices=sliced,
+        increases=shuffled,
+        boosting_shares=boosting_shares,
+        curve=tuple((point.epoch, point.train, point.validation) for point in candidate.record.curve),
+    )
+    return found, seconds
+
+
+def published(spec: EvaluateSpec, found: Found, seconds: Mapping[str, float]) -> EvaluationRef:
+    """Writes the evidence and returns its reference. Seconds are facts, no evidence: equal work gives equal bytes."""
     with publish(spec.output, "evaluation") as draft:
-        content = json.dumps(figures, indent=1, allow_nan=False, sort_keys=True)
+        content = json.dumps(figures_of(found), indent=1, allow_nan=False, sort_keys=True)
         (draft.path / EVALUATION_FILE).write_text(content)
-        (draft.path / PAGE_FILE).write_text(html(spec, label, answers, scores, gains, importance))
-        draft.facts = {"training_key": spec.candidate.training_key, "log_loss": scores[CANDIDATE].log_loss}
+        (draft.path / PAGE_FILE).write_text(html(found))
+        draft.facts = {"training_key": spec.candidate.training_key, **seconds}
     assert draft.manifest is not None  # noqa: S101  publish sets it
     return EvaluationRef(
         uri=spec.output,
@@ -63,17 +108,37 @@ def evaluate(spec: EvaluateSpec) -> EvaluationRef:
         training_key=spec.candidate.training_key,
         test_first=spec.windows.test_first,
         test_last=spec.windows.test_last,
-        rows=len(test),
-        positives=int(label.sum()),
-        candidate=scores[CANDIDATE],
-        final=scores[FINAL],
-        base_rate=scores[BASE_RATE],
-        boosting=scores[BOOSTING],
-        champion=scores.get(CHAMPION),
+        rows=len(found.label),
+        positives=int(found.label.sum()) if found.task == "classification" else 0,
+        task=found.task,
+        candidate=found.scores[CANDIDATE],
+        final=found.scores[FINAL],
+        base_rate=found.scores[BASE_RATE],
+        boosting=found.scores[BOOSTING],
+        champion=found.scores.get(CHAMPION),
         champion_key=spec.champion.training_key if spec.champion else None,
-        gain_log_loss=gains.get("log_loss"),
-        gain_auc=gains.get("auc"),
+        gain=found.gain,
+        guard_gain=found.guard_gain,
     )
+
+
+def opened_fit(ref: FitRef, name: str) -> Fit:
+    """Opens a fit; raises DataFault when it is gone or damaged. A champion that is gone is no first model: nobody wins."""
+    try:
+        return open_fit(ref)
+    except (ArtifactMissing, ArtifactCorrupt) as error:
+        raise DataFault([
+            f"{name}: its {ref.fit} fit cannot be opened, so nothing can be compared with it ({error}); restore it from a "
+            f"copy of the store{', or roll back to a version that is whole' if name == CHAMPION else ''}"
+        ]) from error
+
+
+def known_to(champion: Fit | None) -> Known:
+    """Whether the champion's training rows had a value; a column that it does not read as words counts as known."""
+    words = (
+        {item.name: frozenset(item.vocabulary) for item in champion.record.signature.categorical} if champion else {}
+    )
+    return lambda column, value: column not in words or value in words[column]
 
 
 def require_unseen(spec: EvaluateSpec) -> None:
@@ -83,6 +148,8 @@ def require_unseen(spec: EvaluateSpec) -> None:
     for name, fit in compared:
         if fit is None:
             continue
+        if fit.task != spec.candidate.task:
+            problems.append(f"{name}: is a {fit.task}, the candidate a {spec.candidate.task}; they cannot be compared")
         if fit.fit != "evaluation":
             problems.append(f"{name}: is a {fit.fit} fit; give the evaluation fit, the other has seen the window")
         if fit.seen_last >= spec.windows.test_first:
@@ -94,19 +161,25 @@ def require_unseen(spec: EvaluateSpec) -> None:
         raise DataFault(problems)
 
 
-def require_probabilities(score: Floats, name: str) -> Floats:
-    """The same scores; raises DataFault when one of them is no probability."""
-    broken = int((~((score >= 0) & (score <= 1))).sum())
+def require_answers(answer: Floats, name: str, task: Task) -> Floats:
+    """The same answers; raises DataFault when one of them is no probability, or no number."""
+    good = (answer >= 0) & (answer <= 1) if task == "classification" else np.isfinite(answer)
+    broken = int((~good).sum())
     if broken:
+        what = "probability (NaN or outside 0..1)" if task == "classification" else "finite number"
         raise DataFault([
-            f"{name}: {broken} of {len(score)} scores are no probability (NaN or outside 0..1); train it again, its "
-            f"weights are damaged"
+            f"{name}: {broken} of {len(answer)} scores are no {what}; train it again, its weights are damaged"
         ])
-    return score
+    return answer
 
 
 def boosted(
-    train: Rows, test: Rows, columns: Columns, params: BoostingParams, seed: int
+    train: Rows,
+    test: Rows,
+    columns: Columns,
+    params: BoostingParams,
+    seed: int,
+    task: Task = "classification",
 ) -> tuple[Floats, dict[str, float]]:
     """Boosting's answers [B] for the test rows, and each feature's share of the total gain."""
     signature = signature_of(train, columns)
@@ -117,7 +190,7 @@ def boosted(
         return np.hstack([arrays.numeric, arrays.categorical.astype(np.float32)])
 
     learnt = lightgbm.train(
-        boosting_options(params, seed),
+        boosting_options(params, seed, task),
         lightgbm.Dataset(table(train), train.label, feature_name=names, categorical_feature=list(columns.categorical)),
         num_boost_round=params.rounds,
     )
@@ -127,10 +200,10 @@ def boosted(
     return answers, dict(zip(names, shares.tolist(), strict=True))
 
 
-def boosting_options(params: BoostingParams, seed: int) -> dict[str, Any]:
+def boosting_options(params: BoostingParams, seed: int, task: Task) -> dict[str, Any]:
     """LightGBM's words for the fixed parameters; equal rows give equal trees."""
     return {
-        "objective": "binary",
+        "objective": "binary" if task == "classification" else "regression_l1",
         "learning_rate": params.learning_rate,
         "num_leaves": params.leaves,
         "min_data_in_leaf": params.min_rows_per_leaf,
@@ -140,69 +213,6 @@ def boosting_options(params: BoostingParams, seed: int) -> dict[str, Any]:
         "force_row_wise": True,
         "verbose": -1,
     }
-
-
-def figures_of(
-    spec: EvaluateSpec,
-    label: Floats,
-    answers: dict[str, Floats],
-    scores: dict[str, Scores],
-    gains: dict[str, Gain],
-    importance: dict[str, float],
-) -> dict[str, Any]:
-    """The content of evaluation.json."""
-    figures: dict[str, Any] = {
-        "model": spec.model,
-        "training_key": spec.candidate.training_key,
-        "dataset": spec.dataset.digest,
-        "windows": spec.windows.model_dump(mode="json"),
-        "rows": len(label),
-        "positives": int(label.sum()),
-        "scores": {name: found.model_dump() for name, found in scores.items()},
-        "gains": {name: gain.model_dump() for name, gain in gains.items()},
-        "bootstrap": {"draws": spec.bootstrap_draws, "seed": spec.seed, "unit": "row", "paired": True},
-        "reliability": {
-            name: [{"mean": mean, "share": share, "rows": rows} for mean, share, rows in calibration_bins(score, label)]
-            for name, score in answers.items()
-        },
-        "boosting": spec.boosting.model_dump(),
-        "importance": importance,
-    }
-    if spec.champion:
-        figures["champion_key"] = spec.champion.training_key
-        difference = np.abs(answers[CANDIDATE] - answers[CHAMPION])
-        figures["mean_absolute_difference"] = float(difference.mean())
-    return figures
-
-
-def html(
-    spec: EvaluateSpec,
-    label: Floats,
-    answers: dict[str, Floats],
-    scores: dict[str, Scores],
-    gains: dict[str, Gain],
-    importance: dict[str, float],
-) -> str:
-    """The content of evaluation.html."""
-    drawn = {name: answers[name] for name in (CANDIDATE, BOOSTING, CHAMPION) if name in answers}
-    bins = {name: [(mean, share) for mean, share, _ in calibration_bins(score, label)] for name, score in drawn.items()}
-    rocs = {name: roc_points(score, label) for name, score in drawn.items()}
-    first, last = spec.windows.test_first, spec.windows.test_last
-    facts = (
-        f"Test window {days(first, last)}, {len(label):,} rows, {label.mean():.1%} positive. Training key "
-        f"{spec.candidate.training_key}. The final fit has seen this window; its row is a sanity bound, not evidence."
-    )
-    sections = {"Scores": report.scores_table(scores)}
-    if gains:
-        sections["Candidate against champion"] = report.gains_table(gains)
-    sections["Plots"] = f'<div class="plots">{report.reliability_svg(bins)}{report.roc_svg(rocs)}</div>'
-    sections["What boosting looks at"] = report.bars_table(importance)
-    return report.page(f"Evaluation of {spec.model}", facts, sections)
-
-
-def days(first: dt.date, last: dt.date) -> str:
-    """A span of days in words."""
-    return f"{first} to {last} ({(last - first).days + 1} days)"
 
 
 if __name__ == "__main__":

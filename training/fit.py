@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from artifacts import store
@@ -25,7 +25,7 @@ SCORING_BATCH = 8192
 
 
 class Epoch(BaseModel, frozen=True, extra="forbid"):
-    """One point of the learning curve: mean log losses; epoch 0 is the untrained network, ``validation`` the held days."""
+    """One point of the learning curve: mean deciding losses; epoch 0 is the untrained network, ``validation`` the held days."""
 
     epoch: int
     train: float
@@ -44,7 +44,7 @@ class FitRecord(BaseModel, frozen=True, extra="forbid"):
     seed: int
     world_size: int
     network: Network
-    base_rate: float = Field(ge=0, le=1)
+    base_rate: float
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Fit:
     record: FitRecord
 
     def scores(self, columns: Mapping[str, Values]) -> npt.NDArray[np.float64]:
-        """Probabilities [B] for raw columns, encoded with this fit's own vocabularies."""
+        """Answers [B] for raw columns, encoded with this fit's own vocabularies."""
         numeric, categorical = encode(columns, self.record.signature)
         return self.answers(numeric, categorical).astype(np.float64)[:, 0]
 
     def answers(self, numeric: npt.NDArray[np.float32], categorical: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Probabilities float32 [B, 1] for encoded rows."""
+        """Answers float32 [B, 1] for encoded rows."""
         with torch.inference_mode():
             return forward_in_batches(self.network, torch.from_numpy(numeric), torch.from_numpy(categorical)).numpy()
 

@@ -1,4 +1,4 @@
-"""Whether a trained version may go on: gates G0 to G4 from their evidence alone. Pure.
+"""Whether a trained version may go on: gates G0 to G6 from their evidence alone, and what they come to with G10. Pure.
 
 A check that could not run is a failure, and a figure that is not finite never passes. Only a first model skips G4.
 """
@@ -6,63 +6,74 @@ A check that could not run is a failure, and a figure that is not finite never p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
 
-from training.contract import EvaluationRef, FitRef, Gain, GateEvidence, GatePolicy, Verdict
-
-Figures = dict[str, float | int | str | None]
+from artifacts.refs import Digest, key_digest
+from training import gate_slices
+from training.approval import APPROVAL
+from training.contract import EvaluationRef, FitRef, GateEvidence, GatePolicy, Verdict
+from training.gate_slices import CALIBRATION, SLICES
+from training.measures import DECIDING, GUARD, YARDSTICK, Gain, Look, Metric
+from training.power import detectable, rows_needed
+from training.verdicts import Figures, verdict
 
 LINEAGE, DATA, SANITY, FLOOR, CHAMPION = "G0 lineage", "G1 data", "G2 training sanity", "G3 floor", "G4 champion"
-GATES = (LINEAGE, DATA, SANITY, FLOOR, CHAMPION)
 SKIPPABLE = frozenset({CHAMPION})
+
+Gate: TypeAlias = Callable[[GateEvidence, GatePolicy], Verdict]
 
 
 def verdicts(evidence: GateEvidence, policy: GatePolicy) -> tuple[Verdict, ...]:
-    """All verdicts, in the order of the gates; never fewer than there are gates."""
-    return (
-        lineage(evidence),
-        data(evidence),
-        sanity(evidence, policy),
-        floor(evidence.evaluation, policy),
-        champion(evidence, policy),
-    )
+    """The verdict of every gate that applies to the model, in the order of the gates."""
+    return tuple(GATES[name](evidence, policy) for name in applying(policy))
 
 
-def passed(found: Sequence[Verdict], policy: GatePolicy) -> bool:  # noqa: ARG001  every gate is decided under a policy
-    """Whether every gate has passed; a missing gate, an underpowered one or a skipped one (but G4) is no pass."""
-    by_gate = {verdict.gate: verdict for verdict in found}
-    return set(GATES) <= set(by_gate) and all(
-        verdict.status == "pass" or (verdict.status == "skipped" and gate in SKIPPABLE)
-        for gate, verdict in by_gate.items()
+def applying(policy: GatePolicy) -> tuple[str, ...]:
+    """The full names of the gates that a policy names, cheap first."""
+    return tuple(name for name in GATES if name.split()[0] in policy.gates)
+
+
+def passed(found: Sequence[Verdict], policy: GatePolicy) -> bool:
+    """Whether a version may go on: every gate that applies has passed, and so has G10.
+
+    A missing gate is no pass, nor is a skipped one (but G4). What is underpowered goes on only if a person has agreed.
+    """
+    by_gate = {each.gate: each for each in found}
+    approval = by_gate.get(APPROVAL)
+    if approval is None or approval.status != "pass" or len(by_gate) != len(found):
+        return False
+    allowed = {"pass", "underpowered"} if approval.figures.get("answer") == "approved" else {"pass"}
+    return set(applying(policy)) <= set(by_gate) and all(
+        each.status in allowed or (each.status == "skipped" and gate in SKIPPABLE) for gate, each in by_gate.items()
     )
 
 
 def reason_for_approval(found: Sequence[Verdict], policy: GatePolicy) -> str | None:
     """Why a person has to agree before traffic, or None; not asked when a gate has failed, since nobody may overrule that."""
-    by_gate = {verdict.gate: verdict for verdict in found}
-    if not set(GATES) <= set(by_gate) or any(verdict.status == "fail" for verdict in found):
+    by_gate = {each.gate: each for each in found}
+    if not set(applying(policy)) <= set(by_gate) or any(each.status == "fail" for each in found):
         return None
-    unclear = [verdict for verdict in found if verdict.status == "underpowered"]
+    unclear = [each for each in found if each.status == "underpowered"]
     if unclear:
-        return "; ".join(f"{verdict.gate}: {verdict.reason}" for verdict in unclear)
+        return "; ".join(f"{each.gate}: {each.reason}" for each in unclear)
+    if policy.tier == "high":
+        return "the model is of the high tier, and a person agrees to each of its releases"
     if by_gate[CHAMPION].status == "skipped" and policy.first_release == "approval":
         return "first release of this model, and policy.first_release is 'approval'"
     return None
 
 
-def _verdict(gate: str, problems: Sequence[str], good: str, figures: Figures) -> Verdict:
-    shown = {name: _plain(value) for name, value in figures.items()}
-    if problems:
-        return Verdict(gate=gate, status="fail", reason="; ".join(problems), figures=shown)
-    return Verdict(gate=gate, status="pass", reason=good, figures=shown)
+def recipe_of(fit: FitRef) -> Digest:
+    """What a fit was told, but for its seed and its data."""
+    return key_digest({"model": fit.model, "task": fit.task, "columns": fit.columns, "network": fit.network})
 
 
-def _plain(value: float | int | str | None) -> float | int | str | None:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def lineage(evidence: GateEvidence) -> Verdict:
-    """G0: one dataset, one training key, one recipe; and no choice of the evaluation fit has seen the window."""
+def lineage(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
+    """G0: one dataset, one training key, one recipe, known code; no choice of the evaluation fit has seen the window, and
+    it is no third seed in a row for the same recipe on the same data.
+    """
     candidate, final, evaluation = evidence.candidate, evidence.final, evidence.evaluation
     facts = {
         "the candidate is no evaluation fit": candidate.fit != "evaluation",
@@ -70,31 +81,62 @@ def lineage(evidence: GateEvidence) -> Verdict:
         "the evaluation fit used another dataset": candidate.dataset.digest != evidence.dataset.digest,
         "the final fit used another dataset": final.dataset.digest != evidence.dataset.digest,
         "training keys differ": len({candidate.training_key, final.training_key, evaluation.training_key}) != 1,
-        "the two fits differ in recipe or seed": (candidate.columns, candidate.network, candidate.seed)
-        != (final.columns, final.network, final.seed),
+        "the two fits differ in recipe or seed": (candidate.columns, candidate.network, candidate.seed, candidate.task)
+        != (final.columns, final.network, final.seed, final.task),
         "the two fits differ in epochs": candidate.epochs != final.epochs,
         f"the evaluation fit has seen {candidate.seen_last}, the window begins {evaluation.test_first}": (
             candidate.seen_last >= evaluation.test_first or candidate.train_last > candidate.seen_last
         ),
         "the window reaches beyond the dataset": evaluation.test_last > evidence.dataset.last,
         "models differ": len({candidate.model, final.model, evaluation.model, evidence.dataset.model}) != 1,
+        "the code that trained it has no digest": evidence.code is None,
     }
-    figures: Figures = {"seen_last": str(candidate.seen_last), "test_first": str(evaluation.test_first)}
-    return _verdict(
-        LINEAGE, [text for text, wrong in facts.items() if wrong], "one dataset, one key, unseen window", figures
-    )
-
-
-def data(evidence: GateEvidence) -> Verdict:
-    """G1: expectations have held on exactly this dataset."""
-    matching = [found for found in evidence.validations if found.target == evidence.dataset.digest]
+    problems = [text for text, wrong in facts.items() if wrong]
+    refused, looks = refusals(evidence), len({look.training_key for look in seen_before(evidence)})
+    if refused >= policy.same_data_rejections:
+        problems.append(
+            f"{refused} versions of this recipe were refused on dataset {evidence.dataset.digest} before; another seed is "
+            f"no new evidence (at most {policy.same_data_rejections}): change the recipe, or wait for a newer partition"
+        )
     figures: Figures = {
-        "suites": ", ".join(found.suite for found in matching),
-        "expectations": sum(found.expectations for found in matching),
-        "warnings": sum(len(found.warnings) for found in matching),
+        "seen_last": str(candidate.seen_last),
+        "test_first": str(evaluation.test_first),
+        "code": evidence.code,
+        "commit": evidence.commit,
+        "earlier_looks": looks,
+        "earlier_refusals": refused,
     }
+    return verdict(LINEAGE, problems, f"one dataset, one key, unseen window; {looks} other versions met it", figures)
+
+
+def seen_before(evidence: GateEvidence) -> list[Look]:
+    """Judgements of other versions on the same dataset: each is a look at its test window."""
+    own = evidence.candidate.training_key
+    return [look for look in evidence.looks if look.dataset == evidence.dataset.digest and look.training_key != own]
+
+
+def refusals(evidence: GateEvidence) -> int:
+    """How many other versions of this very recipe were refused on this dataset, each counted once."""
+    recipe = recipe_of(evidence.candidate)
+    return len({look.training_key for look in seen_before(evidence) if look.recipe == recipe and not look.passed})
+
+
+def data(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
+    """G1: every suite that the row names has held, that of the training set on exactly this dataset.
+
+    A validation exists only if each of its expectations came back, none raised and all critical ones held: ids, volume and
+    nulls are theirs to judge.
+    """
+    matching = [found for found in evidence.validations if found.target == evidence.dataset.digest]
+    held = {found.suite for found in evidence.validations}
     problems = [] if matching else [f"no validation is there for dataset {evidence.dataset.digest}"]
-    return _verdict(DATA, problems, f"{figures['expectations']} expectations held", figures)
+    problems += [f"the suite '{suite}' did not run" for suite in policy.suites if suite not in held]
+    figures: Figures = {
+        "suites": ", ".join(sorted(held)),
+        "expectations": sum(found.expectations for found in evidence.validations),
+        "warnings": sum(len(found.warnings) for found in evidence.validations),
+    }
+    return verdict(DATA, problems, f"{figures['expectations']} expectations held", figures)
 
 
 def _insane(name: str, fit: FitRef, policy: GatePolicy) -> list[str]:
@@ -112,125 +154,147 @@ def sanity(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
     """G2: both fits are finite, better than they began, and their gradients stayed bounded."""
     fits = {"evaluation": evidence.candidate, "final": evidence.final}
     problems = [problem for name, fit in fits.items() for problem in _insane(name, fit, policy)]
-    figures: Figures = {}
+    figures: Figures = {"seed": evidence.candidate.seed}
     for name, fit in fits.items():
         figures |= {f"{name}_loss_first": fit.loss_first, f"{name}_loss_last": fit.loss_last}
         figures[f"{name}_grad_norm_max"] = fit.grad_norm_max
-    return _verdict(SANITY, problems, "both fits learnt and stayed finite", figures)
+    return verdict(SANITY, problems, "both fits learnt and stayed finite", figures)
 
 
-def floor(evaluation: EvaluationRef, policy: GatePolicy) -> Verdict:
-    """G3: better than the base rate, close to boosting, and the final fit is no worse where it has seen the rows."""
-    candidate = evaluation.candidate
-    gain = evaluation.base_rate.log_loss - candidate.log_loss
-    behind = evaluation.boosting.auc - candidate.auc
-    final_excess = evaluation.final.log_loss - candidate.log_loss
+def floor(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
+    """G3: better than the base rate, within the row's absolute limits, close to boosting; and the final fit is no worse
+    where it has seen the rows.
+    """
+    evaluation = evidence.evaluation
+    candidate, deciding, guard, yard = evaluation.candidate, *_metrics(evaluation)
+    gain = deciding.gain(candidate.deciding, evaluation.base_rate.deciding)
+    behind = -yard.gain(getattr(candidate, yard.field), getattr(evaluation.boosting, yard.field))
+    excess = evaluation.final.deciding - candidate.deciding
     problems = []  # each comparison is written so that NaN counts against the candidate
-    if not gain >= policy.floor_log_loss:
+    if not gain >= policy.floor:
         problems.append(
-            f"log loss {candidate.log_loss:.5f} beats the base rate's {evaluation.base_rate.log_loss:.5f} by {gain:.5f}, "
-            f"less than {policy.floor_log_loss}"
+            f"{deciding.title} {candidate.deciding:.5f} beats the base rate's {evaluation.base_rate.deciding:.5f} by "
+            f"{gain:.5f}, less than {policy.floor}"
         )
-    if not behind <= policy.boosting_auc:
+    for metric, value, limit in (
+        (deciding, candidate.deciding, policy.deciding_limit),
+        (guard, candidate.guard, policy.guard_limit),
+    ):
+        if limit is not None and not metric.gain(value, limit) >= 0:
+            problems.append(f"{metric.title} {value:.5f} misses the row's limit of {limit}")
+    if not behind <= policy.boosting_margin:
         problems.append(
-            f"AUC {candidate.auc:.4f} is {behind:.4f} below boosting's {evaluation.boosting.auc:.4f}, more than {policy.boosting_auc}"
+            f"{yard.title} {getattr(candidate, yard.field):.4f} is {behind:.4f} behind boosting's "
+            f"{getattr(evaluation.boosting, yard.field):.4f}, more than {policy.boosting_margin}"
         )
-    if not final_excess <= policy.final_log_loss:
+    if not excess <= policy.final_margin:
         problems.append(
-            f"final fit's log loss exceeds the evaluation fit's by {final_excess:.5f}, more than {policy.final_log_loss}"
+            f"final fit's {deciding.title} exceeds the evaluation fit's by {excess:.5f}, more than {policy.final_margin}"
         )
-    scores = (evaluation.base_rate.log_loss, candidate.log_loss, candidate.auc, evaluation.boosting.auc)
-    if not all(math.isfinite(value) for value in (*scores, evaluation.final.log_loss)):
+    looked_at = (evaluation.base_rate.deciding, candidate.deciding, candidate.guard, behind, excess)
+    if not all(math.isfinite(value) for value in looked_at):
         problems.append("a figure is not finite")
     figures: Figures = {
-        "log_loss": candidate.log_loss,
-        "base_log_loss": evaluation.base_rate.log_loss,
+        deciding.field: candidate.deciding,
+        f"base_{deciding.field}": evaluation.base_rate.deciding,
         "gain_over_base": gain,
-        "auc": candidate.auc,
-        "boosting_auc": evaluation.boosting.auc,
-        "final_log_loss": evaluation.final.log_loss,
+        guard.field: candidate.guard,
+        f"boosting_{yard.field}": getattr(evaluation.boosting, yard.field),
+        f"final_{deciding.field}": evaluation.final.deciding,
         "rows": evaluation.rows,
     }
-    good = f"log loss {gain:.5f} better than the base rate, AUC {-behind:+.4f} against boosting"
-    return _verdict(FLOOR, problems, good, figures)
+    good = f"{deciding.title} {gain:.5f} better than the base rate, {yard.title} {behind:.4f} behind boosting"
+    return verdict(FLOOR, problems, good, figures)
 
 
-def rows_needed(rows: int, gain: Gain, margin: float, policy: GatePolicy) -> int:
-    """Rows with which the window could show the margin: the standard error falls with the root of the rows."""
-    return math.ceil(rows * ((policy.significance_z + policy.power_z) * gain.standard_error / margin) ** 2)
-
-
-def _figures(evidence: GateEvidence, log_loss: Gain, auc: Gain) -> Figures:
-    figures: Figures = {"rows": evidence.evaluation.rows, "champion_partition": str(evidence.champion_partition)}
-    for name, gain in (("log_loss", log_loss), ("auc", auc)):
-        figures |= {f"gain_{name}": gain.mean, f"gain_{name}_lower": gain.lower, f"gain_{name}_upper": gain.upper}
-    return figures
+def _metrics(evaluation: EvaluationRef) -> tuple[Metric, Metric, Metric]:
+    task = evaluation.task
+    return DECIDING[task], GUARD[task], YARDSTICK[task]
 
 
 def _inferior(name: str, gain: Gain, margin: float, policy: GatePolicy, rows: int) -> tuple[str, str] | None:
-    """(status, reason) against the candidate in one score, or None when it is shown to be non-inferior."""
-    detectable = (policy.significance_z + policy.power_z) * gain.standard_error
-    powered = detectable <= margin
+    """(status, reason) against the candidate in one figure, or None when it is shown to be non-inferior."""
+    shown = detectable(gain, policy)
+    powered = shown <= margin
     if gain.lower < -margin and (powered or gain.upper < 0):
         return "fail", f"{name}: gain {gain.mean:+.5f}, its lower bound {gain.lower:+.5f} lies below -{margin}"
     if not powered:
         return (
             "underpowered",
-            f"{name}: {rows} rows can show {detectable:.5f} (one-sided 5 %, power 80 %), not the margin of {margin}; "
+            f"{name}: {rows} rows can show {shown:.5f} (one-sided 5 %, power 80 %), not the margin of {margin}; "
             f"{rows_needed(rows, gain, margin, policy)} rows would do",
         )
     return None
 
 
 def champion(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
-    """G4: evaluation fits compared on one unseen window; log loss decides, AUC guards.
+    """G4: evaluation fits compared on one unseen window; the deciding figure decides, the guard guards.
 
-    Non-inferior in both (lower 95 % bound of the gain >= -margin); to be promoted also a lower bound above 0 in log
-    loss, or a champion older than ``champion_age``, or a drift that asked for the retrain. Underpowered when
+    Non-inferior in both (lower 95 % bound of the gain >= -margin); to be promoted also a lower bound above 0 in the
+    deciding figure, or a champion older than ``champion_age``, or a drift that asked for the retrain. Underpowered when
     (1.645 + 0.842) * standard error > margin: one-sided 5 %, power 80 % (decisions.md 5).
     """
     evaluation = evidence.evaluation
     if evaluation.champion is None and evaluation.champion_key is None and evidence.champion_partition is None:
         return Verdict(gate=CHAMPION, status="skipped", reason="first model: there is no champion to compare with")
-    log_loss, auc = evaluation.gain_log_loss, evaluation.gain_auc
-    if evaluation.champion is None or log_loss is None or auc is None or evidence.champion_partition is None:
-        return _verdict(CHAMPION, ["there is a champion, but it was not compared on this window"], "", {})
-    figures = _figures(evidence, log_loss, auc)
-    bounds = [value for gain in (log_loss, auc) for value in (gain.mean, gain.lower, gain.upper, gain.standard_error)]
-    if not all(math.isfinite(value) for value in bounds):
-        return _verdict(CHAMPION, ["a figure of the comparison is not finite"], "", figures)
-    found = [
-        against
-        for name, gain, margin in (
-            ("log loss", log_loss, policy.margin_log_loss),
-            ("AUC", auc, policy.margin_auc),
-        )
-        if (against := _inferior(name, gain, margin, policy, evaluation.rows))
-    ]
+    decides, guards = evaluation.gain, evaluation.guard_gain
+    if evaluation.champion is None or decides is None or guards is None or evidence.champion_partition is None:
+        return verdict(CHAMPION, ["there is a champion, but it was not compared on this window"], "", {})
+    deciding, guard, _ = _metrics(evaluation)
+    figures: Figures = {"rows": evaluation.rows, "champion_partition": str(evidence.champion_partition)}
+    for metric, gain in ((deciding, decides), (guard, guards)):
+        name = f"gain_{metric.field}"
+        figures |= {name: gain.mean, f"{name}_lower": gain.lower, f"{name}_upper": gain.upper}
+    if not (decides.finite and guards.finite):
+        return verdict(CHAMPION, ["a figure of the comparison is not finite"], "", figures)
+    compared = [(deciding.title, decides, policy.margin)]
+    if policy.guard_margin is not None:
+        compared.append((guard.title, guards, policy.guard_margin))
+    found = [against for each in compared if (against := _inferior(*each, policy, evaluation.rows))]
     failed = [reason for status, reason in found if status == "fail"]
     if failed or not found:
-        reason = reason_to_promote(evidence, log_loss, policy)
-        return _verdict(CHAMPION, failed or ([] if reason else [_too_little(log_loss)]), reason or "", figures)
-    return Verdict(
-        gate=CHAMPION, status="underpowered", reason="; ".join(reason for _, reason in found), figures=figures
-    )
+        reason = reason_to_promote(evidence, decides, policy)
+        return verdict(CHAMPION, failed or ([] if reason else [_too_little(decides)]), reason or "", figures)
+    return verdict(CHAMPION, [reason for _, reason in found], "", figures, status="underpowered")
 
 
-def _too_little(log_loss: Gain) -> str:
+def _too_little(gain: Gain) -> str:
     return (
-        f"not inferior, but no reason to change: gain {log_loss.mean:+.5f} with lower bound {log_loss.lower:+.5f}, "
+        f"not inferior, but no reason to change: gain {gain.mean:+.5f} with lower bound {gain.lower:+.5f}, "
         "the champion is young and no drift asked"
     )
 
 
-def reason_to_promote(evidence: GateEvidence, log_loss: Gain, policy: GatePolicy) -> str | None:
+def reason_to_promote(evidence: GateEvidence, gain: Gain, policy: GatePolicy) -> str | None:
     """Why a non-inferior candidate should replace the champion, or None."""
-    if log_loss.lower > 0:
-        return f"log loss is better by {log_loss.mean:.5f} (at least {log_loss.lower:.5f})"
+    if gain.lower > 0:
+        return f"{DECIDING[evidence.evaluation.task].title} is better by {gain.mean:.5f} (at least {gain.lower:.5f})"
     if evidence.drift_triggered:
-        return f"not inferior (gain {log_loss.mean:+.5f}), and drift asked for it"
+        return f"not inferior (gain {gain.mean:+.5f}), and drift asked for it"
     if evidence.champion_partition is not None:
         age = evidence.dataset.partition - evidence.champion_partition
         if age > policy.champion_age:
-            return f"not inferior (gain {log_loss.mean:+.5f}), and the champion is {age.days} days old"
+            return f"not inferior (gain {gain.mean:+.5f}), and the champion is {age.days} days old"
     return None
+
+
+def slices(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
+    """G5: see ``gate_slices.slices``."""
+    return gate_slices.slices(evidence.slices, evidence.evaluation, policy)
+
+
+def calibration(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
+    """G6: see ``gate_slices.calibration``."""
+    return gate_slices.calibration(evidence.slices, evidence.evaluation, policy)
+
+
+GATES: Mapping[str, Gate] = MappingProxyType({
+    LINEAGE: lineage,
+    DATA: data,
+    SANITY: sanity,
+    FLOOR: floor,
+    CHAMPION: champion,
+    SLICES: slices,
+    CALIBRATION: calibration,
+})
+"""Every gate that looks at a trained version, cheap first; a row's policy says which apply."""

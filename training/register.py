@@ -7,7 +7,8 @@ import sys
 
 from artifacts.refs import Ref
 from artifacts.step import DataFault, progress, step
-from training.contract import FitRef, RegisterSpec, Scores, VersionRef
+from training.contract import FitRef, RegisterSpec, VersionRef
+from training.measures import DECIDING, GUARD, Measured
 from training.mlflow_store import TRAINING_KEY, Registry, Version
 
 PACKAGE_URI, PACKAGE_DIGEST, PARTITION = "package_uri", "package_digest", "partition"
@@ -95,8 +96,10 @@ def metrics(spec: RegisterSpec) -> dict[str, float]:
     }
     for name, scores in parts.items():
         found |= _scores(f"test_{name}", scores)
-    for name, gain in (("gain_log_loss", evaluation.gain_log_loss), ("gain_auc", evaluation.gain_auc)):
+    gains = ((DECIDING[evaluation.task].field, evaluation.gain), (GUARD[evaluation.task].field, evaluation.guard_gain))
+    for metric, gain in gains:
         if gain is not None:
+            name = f"gain_{metric}"
             found |= {name: gain.mean, f"{name}_lower": gain.lower, f"{name}_upper": gain.upper}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
@@ -110,7 +113,7 @@ def _fit(name: str, fit: FitRef) -> dict[str, float]:
     }
 
 
-def _scores(name: str, scores: Scores | None) -> dict[str, float]:
+def _scores(name: str, scores: Measured | None) -> dict[str, float]:
     return {} if scores is None else {f"{name}_{key}": float(value) for key, value in scores.model_dump().items()}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from training.contract import Gain, Scores
+from training.measures import Task
 
 Point: TypeAlias = tuple[float, float]
 
@@ -20,7 +20,7 @@ STYLE = (
     "h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}"
     "th,td{text-align:right;padding:.35rem .7rem;border-bottom:1px solid #e4e7eb;font-variant-numeric:tabular-nums}"
     "th:first-child,td:first-child{text-align:left}.plots{display:flex;flex-wrap:wrap;gap:1rem}"
-    "svg{max-width:100%;height:auto}p.note{color:#52606d}"
+    "svg{max-width:100%;height:auto}p.note{color:#52606d}td.bar{width:34%;min-width:160px}td.bar svg{display:block;width:100%}"
 )
 
 
@@ -34,8 +34,18 @@ class Line:
     marked: bool = False
 
 
-def plot(title: str, x_label: str, y_label: str, lines: Sequence[Line], span: tuple[Point, Point] | None = None) -> str:
-    """An SVG line plot; ``span`` is ((x low, x high), (y low, y high)), taken from the points where absent."""
+def plot(
+    title: str,
+    x_label: str,
+    y_label: str,
+    lines: Sequence[Line],
+    span: tuple[Point, Point] | None = None,
+    legend: Literal["top", "bottom"] = "bottom",
+) -> str:
+    """An SVG line plot; ``span`` is ((x low, x high), (y low, y high)), taken from the points where absent.
+
+    ``legend`` names the right-hand corner that the lines leave free: below a diagonal, above a falling curve.
+    """
     (x_low, x_high), (y_low, y_high) = span or _span(lines)
     frame_width, frame_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
@@ -64,11 +74,10 @@ def plot(title: str, x_label: str, y_label: str, lines: Sequence[Line], span: tu
         f'<text x="{LEFT + frame_width / 2}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_label)}</text>',
         f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">{escape(y_label)}</text>',
     ]
-    # the corner that the lines leave free: below a diagonal, above a falling curve
-    legend = TOP + 8 if span is None else HEIGHT - BOTTOM - 15 * len(lines)
+    begin = TOP + 12 if legend == "top" else HEIGHT - BOTTOM - 15 * len(lines)
     for number, line in enumerate(lines):
         colour = PALETTE[number % len(PALETTE)]
-        parts += _drawn(line, colour, legend + 15 * number, [place(point) for point in line.points])
+        parts += _drawn(line, colour, begin + 15 * number, [place(point) for point in line.points])
     return "\n".join([*parts, "</svg>"])
 
 
@@ -94,26 +103,28 @@ def _span(lines: Sequence[Line]) -> tuple[Point, Point]:
     return found[0], found[1]
 
 
-def curve_svg(points: Sequence[tuple[int, float, float | None]]) -> str:
+def curve_svg(points: Sequence[tuple[int, float, float | None]], loss: str = "log loss") -> str:
     """The learning curve: (epoch, training loss, validation loss or None)."""
     lines = [Line("training", [(float(epoch), train) for epoch, train, _ in points], marked=True)]
     held = [(float(epoch), loss) for epoch, _, loss in points if loss is not None]
     if held:
         lines.append(Line("validation", held, marked=True))
-    return plot("Learning curve", "epoch", "log loss", lines)
+    return plot("Learning curve", "epoch", loss, lines, legend="top")
 
 
-def reliability_svg(bins: Mapping[str, Sequence[Point]]) -> str:
-    """Mean answer against share of positives per bin, for each named scorer."""
-    high = max([0.1, *(value for points in bins.values() for point in points for value in point)])
-    top = min(1.0, high * 1.1)
+def reliability_svg(bins: Mapping[str, Sequence[Point]], task: Task) -> str:
+    """Mean answer against mean label per bin, for each named scorer."""
+    values = [value for points in bins.values() for point in points for value in point]
+    low, high = (0.0, max([0.1, *values])) if task == "classification" else (min(values), max(values))
+    pad = (high - low) / 10 or 1.0
+    low, high = (0.0, min(1.0, high + pad)) if task == "classification" else (low - pad, high + pad)
     lines = [Line(name, points, marked=True) for name, points in bins.items()]
     return plot(
         "Reliability (10 bins of equal size)",
         "mean answer",
-        "share of positives",
-        [*lines, Line("perfect", [(0.0, 0.0), (top, top)], dashed=True)],
-        ((0.0, top), (0.0, top)),
+        "share of positives" if task == "classification" else "mean label",
+        [*lines, Line("perfect", [(low, low), (high, high)], dashed=True)],
+        ((low, high), (low, high)),
     )
 
 
@@ -124,40 +135,12 @@ def roc_svg(curves: Mapping[str, Sequence[Point]]) -> str:
     return plot("ROC", "false positive rate", "true positive rate", [*lines, chance], ((0.0, 1.0), (0.0, 1.0)))
 
 
-def scores_table(scores: Mapping[str, Scores]) -> str:
-    """One row per scorer."""
-    rows = [
-        f"<tr><td>{escape(name)}</td><td>{found.log_loss:.4f}</td><td>{found.auc:.4f}</td>"
-        f"<td>{found.brier:.4f}</td><td>{found.ece:.4f}</td></tr>"
-        for name, found in scores.items()
-    ]
-    head = "<tr><th>scorer</th><th>log loss</th><th>AUC</th><th>Brier</th><th>ECE</th></tr>"
-    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def gains_table(gains: Mapping[str, Gain]) -> str:
-    """One row per paired gain; positive means that the candidate is better."""
-    rows = [
-        f"<tr><td>{escape(name)}</td><td>{gain.mean:+.4f}</td><td>{gain.lower:+.4f} to {gain.upper:+.4f}</td>"
-        f"<td>{gain.standard_error:.4f}</td></tr>"
-        for name, gain in gains.items()
-    ]
-    head = "<tr><th>gain over the champion</th><th>mean</th><th>95 % interval</th><th>standard error</th></tr>"
-    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def bars_table(shares: Mapping[str, float], shown: int = 15) -> str:
-    """The largest shares as bars."""
-    largest = sorted(shares.items(), key=lambda entry: -entry[1])[:shown]
-    top = max((share for _, share in largest), default=0.0) or 1.0
-    rows = [
-        f"<tr><td>{escape(name)}</td><td>{share:.1%}</td><td style='width:60%'><div style='background:{PALETTE[0]};"
-        f"height:.8rem;width:{share / top:.1%}'></div></td></tr>"
-        for name, share in largest
-    ]
-    return (
-        f"<table><thead><tr><th>feature</th><th>share</th><th></th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+def pr_svg(curves: Mapping[str, Sequence[Point]], share: float) -> str:
+    """Recall against precision for each named scorer; ``share`` of positives is what chance reaches."""
+    lines = [Line(name, points) for name, points in curves.items()]
+    chance = Line("chance", [(0.0, share), (1.0, share)], dashed=True)
+    span = ((0.0, 1.0), (0.0, 1.0))
+    return plot("Precision and recall", "recall", "precision", [*lines, chance], span, legend="top")
 
 
 def page(title: str, facts: str, sections: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from artifacts.step import DataFault, step
 from artifacts.store import publish
 from training import checkpoint
 from training.contract import FitRef, Network, TrainSpec
-from training.data import Encoded, Material, batch, epoch_order, material, shard, steps_per_epoch
+from training.data import Encoded, Material, batch, constant_answer, epoch_order, material, shard, steps_per_epoch
 from training.distributed import Ranks, joined, leave
 from training.fit import (
     CURVE_FILE,
@@ -34,6 +34,7 @@ from training.fit import (
     forward_in_batches,
     weights_bytes,
 )
+from training.measures import DECIDING, Task
 from training.report import curve_svg
 
 CHECKPOINTS_PER_RUN = 20  # one for every 5 % of a run (decisions.md 4.10)
@@ -54,17 +55,19 @@ class State:
 
 
 class Objective(nn.Module):
-    """The summed log loss of some rows: what is differentiated, in one forward call, as the gradient exchange wants."""
+    """The summed deciding loss of some rows: what is differentiated, in one forward call, as the gradient exchange wants.
 
-    def __init__(self, network: nn.Module) -> None:
+    A classifier's ``logits`` are log odds; a regression's are its answers themselves.
+    """
+
+    def __init__(self, network: nn.Module, task: Task) -> None:
         super().__init__()
         self.network = network
+        self.loss = functional.binary_cross_entropy_with_logits if task == "classification" else functional.l1_loss
 
     def forward(self, numeric: Tensor, categorical: Tensor, label: Tensor) -> Tensor:
         """A scalar."""
-        return functional.binary_cross_entropy_with_logits(
-            self.network.logits(numeric, categorical), label, reduction="sum"
-        )
+        return self.loss(self.network.logits(numeric, categorical), label, reduction="sum")
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ def train(spec: TrainSpec) -> FitRef | None:  # noqa: PLR0915  the loop reads to
         found = material(spec)
         torch.manual_seed(spec.seed)
         network: Any = build_network(spec.model, found.signature, spec.network, found.mean, found.std)
-        network.start_at(float(found.train.label.mean(dtype=np.float64)))
-        objective = ranks.wrap(Objective(network.to(ranks.device)))
+        network.start_at(constant_answer(found.train.label, spec.task))
+        objective = ranks.wrap(Objective(network.to(ranks.device), spec.task))
         optimizer = torch.optim.AdamW(
             network.parameters(), lr=spec.network.learning_rate, weight_decay=spec.network.weight_decay
         )
@@ -115,7 +118,7 @@ def train(spec: TrainSpec) -> FitRef | None:  # noqa: PLR0915  the loop reads to
             optimizer.load_state_dict(saved["optimizer"])
             state = State(**saved["progress"])
         else:
-            state.curve.append(measured(0, network, found, ranks))
+            state.curve.append(measured(0, network, found, ranks, spec.task))
         begun, seen = time.monotonic(), 0
 
         for epoch in range(state.step // steps, epochs):
@@ -149,7 +152,9 @@ def train(spec: TrainSpec) -> FitRef | None:  # noqa: PLR0915  the loop reads to
 
             # measure: the validation loss is reduced before anyone compares it
             state.running += ranks.total(loss_sum)[0]
-            state.curve.append(measured(epoch + 1, network, found, ranks, train=state.running / len(found.train)))
+            state.curve.append(
+                measured(epoch + 1, network, found, ranks, spec.task, train=state.running / len(found.train))
+            )
             state.running = 0.0
             judged = state.curve[-1]["validation"]
             if judged is None or judged < state.best_loss:
@@ -204,18 +209,18 @@ def require_finite(norm: float, at: int, spec: TrainSpec) -> None:
 
 
 def measured(
-    epoch: int, network: Any, found: Material, ranks: Ranks, train: float | None = None
+    epoch: int, network: Any, found: Material, ranks: Ranks, task: Task, train: float | None = None
 ) -> dict[str, float | int | None]:
     """One point of the learning curve; the training loss is computed only where it is not known yet."""
     return {
         "epoch": epoch,
-        "train": mean_loss(network, found.train, ranks) if train is None else train,
-        "validation": None if found.validation is None else mean_loss(network, found.validation, ranks),
+        "train": mean_loss(network, found.train, ranks, task) if train is None else train,
+        "validation": None if found.validation is None else mean_loss(network, found.validation, ranks, task),
     }
 
 
-def mean_loss(network: Any, rows: Encoded, ranks: Ranks) -> float:
-    """Mean log loss over some rows, each rank scoring its share; the same number on every rank."""
+def mean_loss(network: Any, rows: Encoded, ranks: Ranks, task: Task) -> float:
+    """Mean deciding loss over some rows, each rank scoring its share; the same number on every rank."""
     own = slice(ranks.rank, None, ranks.world)
     numeric, categorical, label = (
         torch.from_numpy(array[own]).to(ranks.device) for array in (rows.numeric, rows.categorical, rows.label)
@@ -223,7 +228,8 @@ def mean_loss(network: Any, rows: Encoded, ranks: Ranks) -> float:
     network.eval()
     with torch.inference_mode():
         score = forward_in_batches(network, numeric, categorical)[:, 0].double()
-        loss = functional.binary_cross_entropy(score, label.double(), reduction="sum")
+        measure = functional.binary_cross_entropy if task == "classification" else functional.l1_loss
+        loss = measure(score, label.double(), reduction="sum")
     return ranks.total(loss)[0] / len(rows)
 
 
@@ -257,12 +263,14 @@ def published(spec: TrainSpec, found: Material, state: State, facts: dict[str, A
         seed=spec.seed,
         world_size=spec.job.world_size,
         network=spec.network,
-        base_rate=float(found.train.label.mean(dtype=np.float64)),
+        base_rate=constant_answer(found.train.label, spec.task),
     )
     with publish(spec.output, f"{spec.fit}-fit") as draft:
         (draft.path / WEIGHTS_FILE).write_bytes(weights_bytes(state.best_weights))
         (draft.path / FIT_FILE).write_text(record.model_dump_json(indent=1))
-        (draft.path / CURVE_FILE).write_text(curve_svg([(p.epoch, p.train, p.validation) for p in curve]))
+        (draft.path / CURVE_FILE).write_text(
+            curve_svg([(p.epoch, p.train, p.validation) for p in curve], DECIDING[spec.task].title)
+        )
         draft.facts = {"training_key": spec.training_key, "epochs": record.epochs, **facts}
     assert draft.manifest is not None  # noqa: S101  publish sets it
     return FitRef(
@@ -284,6 +292,7 @@ def published(spec: TrainSpec, found: Material, state: State, facts: dict[str, A
         grad_norm_max=state.grad_norm_max,
         base_rate=record.base_rate,
         seconds=seconds,
+        task=spec.task,
     )
 
 

@@ -13,8 +13,9 @@ from operators.demo.facts import MODEL, SCRAMBLED
 from operators.demo.loop import Loop
 from operators.ledger import Entry
 from operators.tasks.release import RELEASE
-from operators.tasks.retrain import GATE, RETRAIN
+from operators.tasks.retrain import RETRAIN
 from operators.tasks.watch import DRIFT
+from operators.verdicts import GATE
 from operators.versions import Version, versions
 
 SHOWN_REASONS = 6
@@ -26,11 +27,11 @@ def _model(version: Version) -> dict[str, Any]:
         "version": version.registered.version,
         "partition": version.registered.partition.isoformat(),
         "rows": final.dataset.rows,
-        "logloss": evaluation.candidate.log_loss,
-        "logloss_base": evaluation.base_rate.log_loss,
-        "logloss_boosting": evaluation.boosting.log_loss,
-        "auc": evaluation.candidate.auc,
-        "auc_boosting": evaluation.boosting.auc,
+        "logloss": evaluation.candidate.deciding,
+        "logloss_base": evaluation.base_rate.deciding,
+        "logloss_boosting": evaluation.boosting.deciding,
+        "auc": evaluation.candidate.guard,
+        "auc_boosting": evaluation.boosting.guard,
         "dataset_digest": package.dataset_digest,
         "model_digest": package.onnx_digest,
         "trigger": version.trigger,

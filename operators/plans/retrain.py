@@ -111,6 +111,8 @@ def evaluate(row: Pipeline, candidate: FitRef, final: FitRef, champion: FitRef |
         final=final,
         champion=champion,
         boosting=row.boosting,
+        dimensions=row.recipe.DIMENSIONS,
+        thresholds=row.recipe.THRESHOLDS,
         seed=row.recipe.SEED,
         output=output,
     )
@@ -122,16 +124,14 @@ def evidence(
     candidate: FitRef,
     final: FitRef,
     evaluation: EvaluationRef,
-    champion: dt.date | None,
 ) -> GateEvidence:
-    """What the gates look at."""
+    """What the run's own steps give the gates; ``operators/verdicts.py`` adds what the ledger and the store know."""
     return GateEvidence(
         dataset=candidate.dataset,
         validations=validations,
         candidate=candidate,
         final=final,
         evaluation=evaluation,
-        champion_partition=champion,
         drift_triggered=ask.trigger == "drift",
     )
 

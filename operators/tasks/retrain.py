@@ -17,13 +17,15 @@ from operators.payload import load
 from operators.pipelines import Pipeline
 from operators.plans import retrain as plans
 from operators.plans.retrain import Ask
+from operators.settings import platform
+from operators.verdicts import GATE, keep, with_history
 from operators.versions import Version, by_package, record
 from serving.contract import PackageRef
+from training.approval import ApprovalEvidence, approval_verdict
 from training.contract import EvaluationRef, FitRef, Verdict, VersionRef
-from training.gate import passed, reason_for_approval, verdicts
+from training.gate import passed, reason_for_approval, recipe_of, verdicts
 
 RETRAIN = "retrain"
-GATE = "gate"
 Trigger = Literal["scheduled", "manual", "drift"]
 
 
@@ -172,7 +174,7 @@ def champion_version(model: str) -> Version | None:
 def judge(
     row: Pipeline, ask: Ask, validations: Sequence[Any], candidate: Any, final: Any, evaluation: Any
 ) -> dict[str, Any]:
-    """Runs the gates G0 to G4, writes their verdicts into the ledger and returns its entry; skips the rest when one fails."""
+    """Runs the row's gates, keeps their verdicts as an artifact and a ledger entry; skips the rest when one stands against."""
     champion = champion_version(row.model)
     evidence = plans.evidence(
         ask,
@@ -180,18 +182,25 @@ def judge(
         load(candidate, FitRef),
         load(final, FitRef),
         load(evaluation, EvaluationRef),
-        champion.registered.partition if champion else None,
     )
-    found = verdicts(evidence, row.gates)
-    needed = reason_for_approval(found, row.gates)
-    accepted = passed(found, row.gates) and needed is None  # nobody can approve yet, so what needs it does not pass
+    evidence = with_history(evidence, ledger(), champion)
+    quality = verdicts(evidence, row.gates)
+    needed = reason_for_approval(quality, row.gates)
+    approval = approval_verdict(ApprovalEvidence(needed=needed), row.gates)  # nobody can be asked yet
+    found = (*quality, approval) if approval else quality
+    accepted = passed(found, row.gates)
+    kept = keep(platform().store, evidence, row.gates, found)
     body = {
         "training_key": evidence.candidate.training_key,
         "partition": ask.partition.isoformat(),
         "trigger": ask.trigger,
         "decision": ask.decision,
+        "dataset": evidence.dataset.digest,
+        "recipe": recipe_of(evidence.candidate),
         "evaluation": evidence.evaluation.digest,
         "evaluation_uri": evidence.evaluation.uri,
+        "verdicts_uri": kept.uri,
+        "verdicts_digest": kept.digest,
         "passed": accepted,
         "first_release": row.gates.first_release if champion is None else None,
         "verdicts": [verdict.model_dump(mode="json") for verdict in found],

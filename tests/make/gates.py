@@ -8,7 +8,10 @@ from typing import Any
 from artifacts.refs import sha256
 from feature_repo.contract import DatasetRef, ValidationRef
 from serving.gate import Arm, Evidence
-from training.contract import Columns, EvaluationRef, FitRef, Gain, GateEvidence, Network, Scores
+from training.approval import ApprovalEvidence
+from training.contract import Columns, EvaluationRef, FitRef, GateEvidence, Network
+from training.gate import recipe_of
+from training.measures import Errors, Gain, Look, Scores, Slice
 
 PARTITION = dt.date(2013, 8, 31)
 KEY = sha256(b"training")
@@ -56,7 +59,7 @@ def fit_ref(kind: str = "evaluation", **changes: Any) -> FitRef:
 
 
 def scores(log_loss: float = 0.45, auc: float = 0.75) -> Scores:
-    return Scores(log_loss=log_loss, auc=auc, brier=0.15, ece=0.02)
+    return Scores(log_loss=log_loss, auc=auc, pr_auc=0.5, brier=0.15, ece=0.02)
 
 
 def gain(mean: float = 0.004, standard_error: float = 0.001) -> Gain:
@@ -84,16 +87,86 @@ def evaluation_ref(**changes: Any) -> EvaluationRef:
         "boosting": scores(0.45, 0.755),
         "champion": scores(0.454, 0.746),
         "champion_key": sha256(b"champion"),
-        "gain_log_loss": gain(),
-        "gain_auc": gain(),
+        "gain": gain(),
+        "guard_gain": gain(),
     }
     return EvaluationRef.model_validate({**fields, **changes})
 
 
 def first_evaluation(**changes: Any) -> EvaluationRef:
     """The evaluation of a first model, which has no champion."""
-    alone = {"champion": None, "champion_key": None, "gain_log_loss": None, "gain_auc": None}
+    alone = {"champion": None, "champion_key": None, "gain": None, "guard_gain": None}
     return evaluation_ref(**{**alone, **changes})
+
+
+def errors(mae: float = 3.0, rmse: float = 4.0, bias: float = 0.1) -> Errors:
+    return Errors(mae=mae, rmse=rmse, r2=0.8, bias=bias)
+
+
+def regression_ref(**changes: Any) -> EvaluationRef:
+    """The evaluation of a regression that passes everything under ``regression_policy``."""
+    fields: dict[str, Any] = {
+        "task": "regression",
+        "positives": 0,
+        "candidate": errors(),
+        "final": errors(2.9),
+        "base_rate": errors(6.0, 8.0),
+        "boosting": errors(2.95),
+        "champion": errors(3.2, 4.2),
+        "gain": gain(0.2, 0.05),
+        "guard_gain": gain(0.2, 0.05),
+    }
+    return evaluation_ref(**{**fields, **changes})
+
+
+def one_slice(value: str = "EWR", **changes: Any) -> Slice:
+    fields: dict[str, Any] = {
+        "dimension": "origin",
+        "value": value,
+        "group": True,
+        "rows": 4_000,
+        "positives": 1_000,
+        "label_mean": 0.25,
+        "deciding": 0.45,
+        "guard": 0.75,
+        "bias": 0.01,
+        "bias_error": 0.006,
+        "gain_over_base": gain(0.1, 0.003),
+        "gain": gain(0.004, 0.002),
+        "known": True,
+    }
+    return Slice.model_validate({**fields, **changes})
+
+
+def slices(**changes: Any) -> tuple[Slice, ...]:
+    """Three large slices that nobody has anything against."""
+    return tuple(one_slice(value, **changes) for value in ("EWR", "JFK", "LGA"))
+
+
+def look(seed: int, **changes: Any) -> Look:
+    """An earlier refusal of the same recipe on the same data, with another seed."""
+    fields: dict[str, Any] = {
+        "training_key": sha256(f"seed {seed}".encode()),
+        "dataset": dataset_ref().digest,
+        "recipe": recipe_of(fit_ref()),
+        "passed": False,
+    }
+    return Look.model_validate({**fields, **changes})
+
+
+def approval(**changes: Any) -> ApprovalEvidence:
+    """A person has agreed in time to what somebody else asked for."""
+    asked = dt.datetime(2013, 9, 2, 8, tzinfo=dt.UTC)
+    fields: dict[str, Any] = {
+        "needed": "G4 champion: too few rows",
+        "asked_at": asked,
+        "now": asked + dt.timedelta(hours=2),
+        "answer": "approved",
+        "answered_at": asked + dt.timedelta(hours=1),
+        "approver": "ada",
+        "author": "grace",
+    }
+    return ApprovalEvidence.model_validate({**fields, **changes})
 
 
 def validation_ref(**changes: Any) -> ValidationRef:
@@ -117,6 +190,8 @@ def gate_evidence(**changes: Any) -> GateEvidence:
         "candidate": fit_ref("evaluation"),
         "final": fit_ref("final"),
         "evaluation": evaluation_ref(),
+        "slices": slices(),
+        "code": sha256(b"code"),
         "champion_partition": PARTITION - dt.timedelta(days=1),
     }
     return GateEvidence.model_validate({**fields, **changes})

@@ -27,10 +27,10 @@ from training.contract import (
     EvaluationRef,
     FitRef,
     Network,
-    Scores,
     Signature,
     Verdict,
 )
+from training.measures import Scores
 
 MODEL = "flight_delay"
 LIVE = sha256(b"live")
@@ -194,7 +194,7 @@ def evaluation(root: Uri, importance: Mapping[str, float] | None = None, **chang
     with publish(uri, "evaluation") as draft:
         (draft.path / "evaluation.json").write_text(json.dumps({"importance": importance or IMPORTANCE}))
     assert draft.manifest is not None
-    good = Scores(log_loss=0.45, auc=0.75, brier=0.15, ece=0.02)
+    good = Scores(log_loss=0.45, auc=0.75, pr_auc=0.5, brier=0.15, ece=0.02)
     fields: dict[str, Any] = {
         "uri": uri,
         "digest": draft.manifest.digest,

@@ -8,6 +8,7 @@ from artifacts.refs import Digest, Uri, key_digest
 from feature_repo.catalogue import feature_columns
 from feature_repo.contract import DatasetRef
 from training.contract import Columns, Network, SplitPolicy, TorchJob, TrainSpec, Windows
+from training.measures import Dimension, Task
 
 MODEL = "flight_delay"
 SEED = 20130831
@@ -16,6 +17,14 @@ COLUMNS = Columns(
     numeric=("flight__distance", "flight__duration_minutes", "flight__hour", *feature_columns()),
     categorical=("flight__carrier", "flight__origin", "flight__dest", "flight__weekday"),
 )
+TASK: Task = "classification"
+DIMENSIONS = (
+    Dimension(column="flight__origin", group=True),
+    Dimension(column="flight__carrier", group=True),
+    Dimension(column="flight__hour", edges=(9, 12, 15, 18)),
+)
+"""Slices that are scored and judged; origins and carriers are also the groups whose bias is compared."""
+THRESHOLDS = (0.5,)
 SPLIT = SplitPolicy()
 NETWORK = Network(dropout=0.3, learning_rate=4e-3, weight_decay=1e-2, max_epochs=4)
 """One of ten shapes and rates compared on partition 2013-08-31: second by validation loss (0.5620 against 0.5614), at
@@ -72,5 +81,6 @@ def train_spec(
         network=NETWORK,
         job=job,
         seed=SEED,
+        task=TASK,
         output=output,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,20 @@ import numpy as np
 import pytest
 
 from artifacts import store
-from artifacts.refs import file_uri, sha256
+from artifacts.refs import file_uri, local_path, sha256
 from artifacts.step import DataFault
 from tests.make import training as make
 from training.contract import BoostingParams, EvaluateSpec, FitRef
-from training.evaluate import evaluate, require_probabilities
+from training.evaluate import evaluate, require_answers
+from training.measures import Dimension, slices_in
 from training.recipes.flight_delay import COLUMNS, MODEL
 from training.train import train
 
 pytestmark = pytest.mark.torch
 
 NETWORK = make.NETWORK.model_copy(update={"learning_rate": 1e-2})
+# a few columns, since on so few rows the noise of all of them would drown what there is to learn
+KNOWING = COLUMNS.model_copy(update={"numeric": (*COLUMNS.numeric[:5], "origin__late_share_3h")})
 FEWER = COLUMNS.model_copy(update={"numeric": COLUMNS.numeric[:5], "categorical": ("flight__dest",)})
 
 
@@ -35,8 +39,8 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> EvaluateSpec:
     older = make.dataset(folder / "older", earlier)
     fits: dict[str, FitRef] = {}
     wanted: dict[str, dict[str, Any]] = {
-        "candidate": {"found": dataset},
-        "final": {"found": dataset, "fit": "final", "epochs": 2},
+        "candidate": {"found": dataset, "columns": KNOWING},
+        "final": {"found": dataset, "columns": KNOWING, "fit": "final", "epochs": 2},
         "champion": {"found": older, "columns": FEWER, "training_key": sha256(b"older")},
     }
     for name, changes in wanted.items():
@@ -50,6 +54,9 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> EvaluateSpec:
         **fits,
         boosting=BoostingParams(rounds=30, min_rows_per_leaf=20),
         bootstrap_draws=200,
+        dimensions=(Dimension(column="flight__dest"), Dimension(column="flight__carrier", group=True)),
+        thresholds=(0.5,),
+        importance_rows=250,
         seed=3,
         output=file_uri(folder / "evaluation"),
     )
@@ -63,16 +70,24 @@ def test_the_candidate_beats_what_knows_less_and_the_evidence_is_complete(spec: 
     assert ref.candidate.auc > 0.7
     assert ref.base_rate.auc == 0.5
     assert abs(ref.candidate.auc - ref.boosting.auc) < 0.1
-    assert ref.gain_log_loss is not None
-    assert ref.gain_log_loss.lower > 0
+    assert ref.gain is not None
+    assert ref.gain.lower > 0
     assert ref.champion_key == sha256(b"older")
     assert sum(figures["importance"].values()) == pytest.approx(1)
     assert max(figures["importance"], key=figures["importance"].get) == "origin__late_share_3h"
     assert sum(each["rows"] for each in figures["reliability"]["candidate"]) == ref.rows == 300
     assert figures["bootstrap"]["draws"] == 200
+    assert [each["why"] for each in figures["thresholds"]["candidate"]] == ["declared", "base rate"]
+    assert figures["permutation"]["origin__late_share_3h"]["increase"] > 0.01
+    assert figures["curve"][0]["epoch"] == 0
+    slices = slices_in(artifact.file("evaluation.json").read_bytes())
+    assert sum(each.rows for each in slices if each.dimension == "flight__carrier") == ref.rows
+    assert {each.known for each in slices} == {True}
     page = artifact.file("evaluation.html").read_text()
-    assert page.count("<svg") == 2
+    for title in ("Reliability", "ROC", "Precision and recall", "Learning curve"):
+        assert f"<title>{title}" in page
     assert "src=" not in page
+    assert "<script" not in page
     again = evaluate(spec.model_copy(update={"output": f"{spec.output}-again"}))
     assert again.digest == ref.digest
 
@@ -104,4 +119,43 @@ def test_an_empty_window_is_refused(spec: EvaluateSpec) -> None:
 @pytest.mark.parametrize("broken", [np.nan, -0.1, 1.1, np.inf])
 def test_scores_that_are_no_probabilities_are_refused(broken: float) -> None:
     with pytest.raises(DataFault, match="1 of 2 scores are no probability"):
-        require_probabilities(np.array([0.5, broken]), "candidate")
+        require_answers(np.array([0.5, broken]), "candidate", "classification")
+
+
+def test_a_value_that_the_champion_never_saw_is_a_new_slice(spec: EvaluateSpec, tmp_path: Path) -> None:
+    columns = make.rows(per_day=60)
+    first = spec.windows.test_first
+    columns["flight__dest"] = [
+        "NEW" if day >= first and place % 5 == 0 else word
+        for place, (day, word) in enumerate(zip(columns["day"], columns["flight__dest"], strict=True))
+    ]
+    changed = {"dataset": make.dataset(tmp_path, columns), "output": file_uri(tmp_path / "evaluation")}
+    found = slices_in(store.read_ref(evaluate(spec.model_copy(update=changed))).file("evaluation.json").read_bytes())
+    new = {each.value: each for each in found if each.known is False}
+    assert list(new) == ["NEW"]
+    assert new["NEW"].rows == 60
+    assert new["NEW"].gain_over_base is not None
+
+
+@pytest.mark.parametrize("damage", ["gone", "altered"])
+def test_a_champion_whose_fit_is_gone_or_altered_is_no_first_model(
+    spec: EvaluateSpec, tmp_path: Path, damage: str
+) -> None:
+    assert spec.champion is not None
+    copy = tmp_path / "champion"
+    shutil.copytree(local_path(spec.champion.uri), copy)  # type: ignore[arg-type]
+    if damage == "gone":
+        (copy / "manifest.json").unlink()
+    else:
+        next(copy.glob("attempt-*/weights.pt")).write_bytes(b"other weights")
+    champion = spec.champion.model_copy(update={"uri": file_uri(copy)})
+    output = file_uri(tmp_path / "evaluation")
+    with pytest.raises(DataFault, match="champion: its evaluation fit cannot be opened, so nothing can be compared"):
+        evaluate(spec.model_copy(update={"champion": champion, "output": output}))
+    assert store.manifest(output) is None
+
+
+def test_answers_of_a_regression_may_be_any_finite_number() -> None:
+    assert require_answers(np.array([-40.0, 110.0]), "candidate", "regression").min() == -40
+    with pytest.raises(DataFault, match="1 of 2 scores are no finite number"):
+        require_answers(np.array([1.0, np.nan]), "candidate", "regression")

@@ -2,22 +2,26 @@
 
 import dataclasses
 import datetime as dt
+import json
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.utils.types import DagRunType
 
-from artifacts.refs import file_uri
-from artifacts.store import write_bytes
+from artifacts.refs import file_uri, key_digest
+from artifacts.store import ArtifactCorrupt, publish, read, write_bytes
 from operators import live
 from operators.ledger import ledger
 from operators.pipelines import pipeline
 from operators.plans import watch as plans
 from operators.plans.retrain import Ask
 from operators.tasks import retrain as tasks
+from operators.verdicts import GATE
 from serving.contract import Routing
 from tests.make import control, gates
+from training.approval import APPROVAL
 from training.contract import GatePolicy
+from training.gate import GATES
 
 ROW = pipeline("flight_delay")
 NOW = dt.datetime(2013, 9, 10, 15, tzinfo=dt.UTC)
@@ -163,8 +167,9 @@ def test_features_that_never_come_fail_with_a_word_for_it():
     assert tasks.features_ready(ROW, found, dt.timedelta(0), wait) is True
 
 
-def test_a_first_release_that_needs_a_person_does_not_pass_by_itself(tmp_path):
-    evidence = gates.gate_evidence(evaluation=gates.first_evaluation(), champion_partition=None)
+def judged(row, tmp_path, evidence=None, **changes):
+    """``judge`` on evidence that lies in the store, as the steps leave it."""
+    evidence = evidence or first_evidence(tmp_path, **changes)
 
     def kept(name, value):
         write_bytes(file_uri(tmp_path / f"{name}.json"), value.model_dump_json().encode())
@@ -172,9 +177,54 @@ def test_a_first_release_that_needs_a_person_does_not_pass_by_itself(tmp_path):
 
     validations = [kept(f"validation-{number}", one) for number, one in enumerate(evidence.validations)]
     rest = [kept(name, getattr(evidence, name)) for name in ("candidate", "final", "evaluation")]
-    asked = ask("scheduled")
-    assert "gate" in tasks.judge(ROW, asked, validations, *rest)
-    careful = dataclasses.replace(ROW, gates=GatePolicy(first_release="approval"))
+    return tasks.judge(row, ask("scheduled"), validations, *rest)
+
+
+def first_evidence(tmp_path, **changes):
+    first = gates.slices(gain=None, known=None)
+    uri = file_uri(tmp_path / "evaluation")
+    with publish(uri, "evaluation") as draft:
+        (draft.path / "evaluation.json").write_text(json.dumps({"slices": [one.model_dump() for one in first]}))
+    validations = tuple(gates.validation_ref(suite=suite) for suite in ROW.gates.suites)
+    evaluation = gates.first_evaluation(uri=uri, digest=draft.manifest.digest)
+    return gates.gate_evidence(**{
+        "evaluation": evaluation,
+        "validations": validations,
+        "champion_partition": None,
+        **changes,
+    })
+
+
+def test_a_first_release_that_needs_a_person_does_not_pass_by_itself(tmp_path):
+    assert "gate" in judged(ROW, tmp_path)
+    careful = dataclasses.replace(ROW, gates=ROW.gates.model_copy(update={"first_release": "approval"}))
     with pytest.raises(AirflowSkipException, match="a person has to approve: first release"):
-        tasks.judge(careful, asked, validations, *rest)
+        judged(careful, tmp_path)
     assert ledger().entries(tasks.RETRAIN, ROW.model)[-1].body["outcome"] == "refused"
+
+
+def test_every_verdict_is_in_an_artifact_whose_digest_the_ledger_holds(tmp_path):
+    entry = ledger().get(judged(ROW, tmp_path)["gate"])
+    kept = json.loads(read(entry.body["verdicts_uri"], entry.body["verdicts_digest"]).file("verdicts.json").read_text())
+    assert [each["gate"] for each in kept["verdicts"]] == [*GATES, APPROVAL]
+    assert kept["verdicts"] == [{**each, "digest": key_digest(each)} for each in entry.body["verdicts"]]
+    assert kept["inputs"]["dataset"] == entry.body["dataset"] == gates.dataset_ref().digest
+    assert GatePolicy.model_validate(kept["policy"]) == ROW.gates
+    again = ledger().get(judged(ROW, tmp_path)["gate"])
+    assert again.body["verdicts_digest"] == entry.body["verdicts_digest"]
+
+
+def test_an_evaluation_that_was_altered_judges_nobody(tmp_path):
+    evidence = first_evidence(tmp_path)
+    next((tmp_path / "evaluation").glob("attempt-*/evaluation.json")).write_text(json.dumps({"slices": []}))
+    with pytest.raises(ArtifactCorrupt):
+        judged(ROW, tmp_path, evidence)
+
+
+def test_the_fourth_seed_on_the_same_data_is_refused_by_what_the_ledger_remembers(tmp_path):
+    for seed in range(3):
+        look = gates.look(seed).model_dump(mode="json")
+        ledger().append(GATE, ROW.model, {**look, "passed": False, "reasons": []})
+    ledger().append(GATE, ROW.model, {"passed": False, "reasons": ["an entry from before looks were counted"]})
+    with pytest.raises(AirflowSkipException, match="another seed is no new evidence"):
+        judged(ROW, tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
 from serving.contract import ParityPolicy, ReleasePolicy
-from serving.gate import Evidence, ParityFigures, StagingFigures, holm, parity, rule, servable
+from serving.gate import Evidence, ParityFigures, StagingFigures, parity, rule, servable
 from tests.make import gates as make
 
 POLICY, PARITY = ReleasePolicy(), ParityPolicy()
@@ -208,12 +208,6 @@ def test_more_errors_never_help(low: int, high: int) -> None:
 def test_a_larger_log_loss_never_helps(low: float, high: float) -> None:
     low, high = sorted((low, high))
     assert better_or_equal(make.release_evidence(log_loss=low), make.release_evidence(log_loss=high))
-
-
-def test_holm_steps_down() -> None:
-    assert holm({"p50": 0.009, "p99": 0.019}, 0.02) == {"p50", "p99"}
-    assert holm({"p50": 0.011, "p99": 0.019}, 0.02) == frozenset()
-    assert holm({"p50": NAN, "p99": 0.019}, 0.02) == {"p99"}
 
 
 @pytest.mark.parametrize(("metric", "shift", "least"), [("p50", 1.2, 0.9), ("p99", 1.2, 0.75), ("p99", 1.0, None)])

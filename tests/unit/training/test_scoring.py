@@ -6,9 +6,30 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    log_loss,
+    mean_absolute_error,
+    precision_recall_fscore_support,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
-from training.scoring import SCORE_FLOOR, auc, calibration_bins, paired_gains, roc_points, row_losses, scores_of
+from training.scoring import (
+    SCORE_FLOOR,
+    at_threshold,
+    auc,
+    base_rate_threshold,
+    calibration_bins,
+    errors_of,
+    paired_gains,
+    pr_points,
+    roc_points,
+    row_losses,
+    scores_of,
+)
 
 
 def _window(rows: int = 400, noise: float = 0.3, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -29,6 +50,7 @@ def test_scores_agree_with_sklearn_ties_included(pairs: list[tuple[float, bool]]
     assert found.brier == pytest.approx(brier_score_loss(label, score))
     if 0 < label.sum() < len(label):
         assert found.auc == pytest.approx(roc_auc_score(label, score))
+        assert found.pr_auc == pytest.approx(average_precision_score(label, score))
 
 
 def test_a_certain_wrong_answer_costs_much_and_stays_finite() -> None:
@@ -36,7 +58,47 @@ def test_a_certain_wrong_answer_costs_much_and_stays_finite() -> None:
 
 
 def test_a_constant_answer_has_no_order() -> None:
-    assert auc(np.full(4, 0.3), np.array([0.0, 1.0, 1.0, 0.0])) == 0.5
+    label = np.array([0.0, 1.0, 0.0, 0.0])
+    found = scores_of(np.full(4, 0.25), label)
+    assert (found.auc, found.pr_auc) == (0.5, 0.25)
+    assert roc_points(np.full(4, 0.25), label) == [(0.0, 0.0), (1.0, 1.0)]
+    assert pr_points(np.full(4, 0.25), label) == [(1.0, 0.25)]
+
+
+@pytest.mark.parametrize("label", [np.zeros(5), np.ones(5)])
+def test_one_class_has_no_auc(label: np.ndarray) -> None:
+    assert np.isnan(auc(np.linspace(0, 1, 5), label))
+
+
+def test_the_errors_of_a_regression_agree_with_sklearn() -> None:
+    generator = np.random.default_rng(3)
+    label = generator.normal(50, 20, 200)
+    answer = label + generator.normal(2, 4, 200)
+    found = errors_of(answer, label)
+    assert found.mae == pytest.approx(mean_absolute_error(label, answer))
+    assert found.rmse == pytest.approx(root_mean_squared_error(label, answer))
+    assert found.r2 == pytest.approx(r2_score(label, answer))
+    assert found.bias == pytest.approx((answer - label).mean())
+
+
+@given(st.floats(0.05, 0.95))
+def test_what_a_threshold_flags_agrees_with_sklearn(threshold: float) -> None:
+    score, _, label = _window()
+    found = at_threshold(score, label, threshold)
+    precision, recall, f1, _ = precision_recall_fscore_support(label, score >= threshold, average="binary")
+    assert found["flagged"] == int((score >= threshold).sum())
+    assert (found["precision"], found["recall"], found["f1"]) == pytest.approx((precision, recall, f1))
+
+
+def test_a_threshold_that_flags_nothing_has_no_precision() -> None:
+    found = at_threshold(np.array([0.1, 0.2]), np.array([0.0, 1.0]), 0.5)
+    assert (found["flagged"], found["precision"], found["recall"]) == (0, None, 0.0)
+
+
+def test_the_threshold_of_the_base_rate_flags_as_many_rows_as_there_are_positives() -> None:
+    score, _, label = _window()
+    flagged = at_threshold(score, label, base_rate_threshold(score, label))["flagged"]
+    assert abs(flagged - label.sum()) <= 1
 
 
 def test_calibration_error_by_hand() -> None:
@@ -82,3 +144,21 @@ def test_the_roc_line_runs_from_corner_to_corner() -> None:
     assert points[0] == (0.0, 0.0)
     assert points[-1] == (1.0, 1.0)
     assert points == sorted(points)
+
+
+def test_the_precision_line_ends_where_everything_is_flagged() -> None:
+    score, _, label = _window()
+    points = pr_points(score, label)
+    assert points[-1] == (1.0, label.mean())
+    assert [recall for recall, _ in points] == sorted(recall for recall, _ in points)
+
+
+def test_a_regressions_gains_are_in_mae_and_rmse() -> None:
+    generator = np.random.default_rng(5)
+    label = generator.normal(size=3_000)
+    better, worse = (label + generator.normal(scale=scale, size=3_000) for scale in (1.0, 1.2))
+    decides, guards = paired_gains(better, worse, label, 400, 2, "regression")
+    assert decides.mean == pytest.approx(errors_of(worse, label).mae - errors_of(better, label).mae)
+    assert guards.mean == pytest.approx(errors_of(worse, label).rmse - errors_of(better, label).rmse)
+    assert decides.lower > 0
+    assert guards.lower > 0
