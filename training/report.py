@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,13 +15,15 @@ Point: TypeAlias = tuple[float, float]
 WIDTH, HEIGHT = 460, 320
 LEFT, RIGHT, TOP, BOTTOM = 62, 16, 34, 46
 TICKS = 5
+SLACK = 1e-9  # of rounding, so that the ends of a round range get their ticks
 INK, GRID, PALETTE = "#1f2933", "#e4e7eb", ("#0b6e99", "#d9480f", "#7048e8", "#2b8a3e")
 STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;color:#1f2933;max-width:1000px;margin:2rem auto;padding:0 1rem}"
+    "body{font:15px/1.5 system-ui,sans-serif;color:#1f2933;max-width:1120px;margin:2rem auto;padding:0 1rem}"
     "h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}"
-    "th,td{text-align:right;padding:.35rem .7rem;border-bottom:1px solid #e4e7eb;font-variant-numeric:tabular-nums}"
+    "th,td{text-align:right;padding:.35rem .5rem;border-bottom:1px solid #e4e7eb;font-variant-numeric:tabular-nums}"
     "th:first-child,td:first-child{text-align:left}.plots{display:flex;flex-wrap:wrap;gap:1rem}"
-    "svg{max-width:100%;height:auto}p.note{color:#52606d}td.bar{width:34%;min-width:160px}td.bar svg{display:block;width:100%}"
+    "svg{max-width:100%;height:auto}p.note{color:#52606d;overflow-wrap:anywhere}td.bar{width:34%;min-width:140px}td.bar svg{display:block;width:100%}"
+    ".wide{overflow-x:auto}td.word{white-space:nowrap}"
 )
 
 
@@ -60,15 +63,15 @@ def plot(
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="18" font-size="13" font-weight="600">{escape(title)}</text>',
     ]
-    for tick in range(TICKS + 1):
-        share = tick / TICKS
-        x_value, y_value = x_low + (x_high - x_low) * share, y_low + (y_high - y_low) * share
-        x, y = place((x_value, y_value))
+    for value in ticks(y_low, y_high):
+        _, y = place((x_low, value))
         parts += [
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="{GRID}"/>',
-            f'<text x="{LEFT - 6}" y="{y}" text-anchor="end" dominant-baseline="middle">{y_value:.3g}</text>',
-            f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{x_value:.3g}</text>',
+            f'<text x="{LEFT - 6}" y="{y}" text-anchor="end" dominant-baseline="middle">{value:.4g}</text>',
         ]
+    for value in ticks(x_low, x_high):
+        x, _ = place((value, y_low))
+        parts.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{value:.4g}</text>')
     middle = TOP + frame_height / 2
     parts += [
         f'<text x="{LEFT + frame_width / 2}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_label)}</text>',
@@ -79,6 +82,15 @@ def plot(
         colour = PALETTE[number % len(PALETTE)]
         parts += _drawn(line, colour, begin + 15 * number, [place(point) for point in line.points])
     return "\n".join([*parts, "</svg>"])
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round values within a range, at most one more than ``TICKS``."""
+    rough = (high - low) / TICKS
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * (1 - SLACK))
+    first, last = math.ceil(low / step - SLACK), math.floor(high / step + SLACK)
+    return [place * step for place in range(first, last + 1)]
 
 
 def _drawn(line: Line, colour: str, legend: int, places: Sequence[tuple[str, str]]) -> list[str]:

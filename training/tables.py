@@ -27,13 +27,13 @@ TITLES = {
 def table(head: Sequence[str], rows: Sequence[str]) -> str:
     """A table from column names and finished rows."""
     names = "".join(f"<th>{escape(name)}</th>" for name in head)
-    return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="wide"><table><thead><tr>{names}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def row(*cells: str, bar: str | None = None) -> str:
     """One row; the first cell is escaped text, the others are written as they are."""
     first, *rest = cells
-    inner = f"<td>{escape(first)}</td>" + "".join(f"<td>{cell}</td>" for cell in rest)
+    inner = f"<td>{escape(first)}</td>" + "".join(f'<td class="word">{cell}</td>' for cell in rest)
     if bar is not None:
         inner += f'<td class="bar">{bar}</td>'
     return f"<tr>{inner}</tr>"
@@ -53,7 +53,7 @@ def gains_table(gains: Mapping[str, Gain]) -> str:
         row(TITLES[name], f"{gain.mean:+.4f}", _interval(gain), _p(gain), bar=interval_bar(gain, reach))
         for name, gain in gains.items()
     ]
-    return table(["gain over the champion", "mean", "95 % interval", "p", f"-{reach:.4f} to +{reach:.4f}"], rows)
+    return table(["gain over the champion", "mean", "95 % interval", "p", f"within ±{reach:.4f}"], rows)
 
 
 def slices_table(slices: Sequence[Slice], deciding: str, guard: str) -> str:
@@ -79,7 +79,7 @@ def slices_table(slices: Sequence[Slice], deciding: str, guard: str) -> str:
             )
         )
     head = ["slice", "rows", "positives", "label mean", "bias", deciding, guard, f"gain over {against}", "p"]
-    return table([*head, f"95 %, -{reach:.3f} to +{reach:.3f}"], rows)
+    return table([*head, f"95 %, within ±{reach:.3f}"], rows)
 
 
 def thresholds_table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -143,9 +143,10 @@ def _svg(content: str) -> str:
 
 
 def _reach(gains: Sequence[Gain]) -> float:
-    """The widest bound of the intervals; the few widest of many slices are cut off, so that the others can be read."""
+    """The widest bound of the intervals; of many, the widest tenth is cut off, so that the others can be read."""
     bounds = sorted(max(abs(gain.lower), abs(gain.upper)) for gain in gains)
-    return (bounds[int(0.9 * (len(bounds) - 1))] if bounds else 0.0) or 0.001
+    shown = bounds[: len(bounds) - len(bounds) // 10] or [0.0]
+    return shown[-1] or 0.001
 
 
 def _interval(gain: Gain) -> str:

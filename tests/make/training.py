@@ -80,7 +80,7 @@ def dataset(folder: Path, columns: dict[str, Any] | None = None, **shape: int) -
         partition=last + dt.timedelta(days=1),
         as_of=dt.datetime.combine(last + dt.timedelta(days=2), dt.time(14), dt.UTC),
         rows=table.num_rows,
-        positives=int(np.sum(content["label"], dtype=np.int64)) if "label" in content else 0,
+        positives=int(np.sum(np.asarray(content["label"]) == 1)) if "label" in content else 0,
         first=min(content["day"]),
         last=last,
         columns=tuple(table.column_names),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import gates as make
 from training.measures import Gain, Scores
-from training.report import curve_svg, page, pr_svg, reliability_svg, roc_svg
+from training.report import curve_svg, page, pr_svg, reliability_svg, roc_svg, ticks
 from training.tables import (
     BETTER,
     QUIET,
@@ -81,3 +81,16 @@ def test_the_most_costly_features_come_first_and_nothing_flagged_is_said_in_word
     assert text.index(">b<") < text.index(">a<")
     at = {"why": "declared", "threshold": 0.9, "flagged": 0, "precision": None, "recall": 0.0, "f1": 0.0}
     assert "none" in thresholds_table({"candidate": [at]})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (-0.15, 3.15, [0, 1, 2, 3]),
+        (0.467, 0.629, [0.5, 0.55, 0.6]),
+        (-40, 95, [0, 50]),
+    ],
+)
+def test_axes_are_marked_at_round_values(low: float, high: float, wanted: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(wanted)
