@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from operators.demo.display import Display
 from operators.demo.facts import MODEL, SCRAMBLED
@@ -57,7 +58,7 @@ def decisions(loop: Loop) -> list[dict[str, Any]]:
         body = entry.body
         if entry.kind == GATE:
             row = _decision(
-                "gates", entry, "pass" if body["passed"] else "refused", body["reasons"], body["evaluation"]
+                "gates", entry, "pass" if body["passed"] else "refused", _against(entry), body["evaluation"]
             )
         elif entry.kind == RELEASE:
             row = {
@@ -153,15 +154,45 @@ def _decisions_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def verdicts(loop: Loop) -> list[dict[str, Any]]:
+    """Every verdict of every judgement, in the order in which they were written."""
+    return [
+        {"partition": entry.body["partition"], "training_key": entry.body["training_key"], **verdict}
+        for entry in loop.book.entries(GATE, MODEL)
+        for verdict in _verdicts(entry)
+    ]
+
+
+def _verdicts(entry: Entry) -> list[dict[str, Any]]:
+    found: Any = entry.body["verdicts"]
+    return [dict(verdict) for verdict in found]
+
+
+def _against(entry: Entry) -> list[str]:
+    """What the gates had to say besides a pass; each verdict is in a table of its own."""
+    found = _verdicts(entry)
+    return [f"{each['gate']}: {each['status']}" for each in found if each["status"] != "pass"] or ["every gate holds"]
+
+
+def _verdicts_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="What each gate said, and why", title_justify="left")
+    for column in ("partition", "gate", "verdict", "reason"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(row["partition"], row["gate"], row["status"], Text(row["reason"]))
+    return table
+
+
 def summarise(loop: Loop, display: Display, state: Path, peak_mib: int, seconds: float) -> bool:
     """Prints the summary, writes ``demo/summary.json`` and returns whether the ledger proves all three endings."""
     models = [_model(version) for version in versions(loop.book, MODEL) if version.trigger != SCRAMBLED]
-    made = decisions(loop)
+    made, said = decisions(loop), verdicts(loop)
     problems = judge(loop)
     skew = loop.skewed
     summary = {
         "models": models,
         "decisions": made,
+        "verdicts": said,
         "durations": display.durations,
         "reused": display.reused,
         "served": skew.model_dump(mode="json") if skew else None,
@@ -174,6 +205,7 @@ def summarise(loop: Loop, display: Display, state: Path, peak_mib: int, seconds:
     path.write_text(json.dumps(summary, indent=1))
     console = display.console
     console.print(_models_table(models))
+    console.print(_verdicts_table(said))
     console.print(_decisions_table(made))
     console.print("Seconds per stage: " + ", ".join(f"{name} {value:.0f}" for name, value in display.durations.items()))
     if skew and skew.auc_served is not None and skew.auc_offline is not None:
