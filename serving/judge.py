@@ -118,7 +118,7 @@ def labelled_rows(spec: JudgeSpec, candidate: Version, champion: Version | None)
             f"judge: final.dataset is {spec.final.dataset.digest}, the package's own is {final.dataset.digest}; give the "
             "candidate's final fit, or leave it out"
         ])
-    rows = read_rows(final.dataset, needed(candidate, champion))
+    rows = read_rows(final.dataset, needed(candidate, champion), final.task)
     window = rows.between(evaluation.test_first, evaluation.test_last, "test")
     if len(window) <= spec.policy.quality_rows:
         return window

@@ -65,7 +65,7 @@ def export(spec: ExportSpec) -> OnnxRef:
 def parity_inputs(spec: ExportSpec, signature: Signature) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Real rows spread evenly over the test window, then edge rows."""
     columns = spec.fit.columns
-    rows = read_rows(spec.fit.dataset, [*columns.numeric, *columns.categorical])
+    rows = read_rows(spec.fit.dataset, [*columns.numeric, *columns.categorical], spec.fit.task)
     real = encoded(rows.between(spec.windows.test_first, spec.windows.test_last, "test"), signature)
     if len(real) < spec.parity_rows:
         raise DataFault([
