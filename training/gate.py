@@ -203,7 +203,7 @@ def floor(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
         f"final_{deciding.field}": evaluation.final.deciding,
         "rows": evaluation.rows,
     }
-    good = f"{deciding.title} {gain:.5f} better than the base rate, {yard.title} {behind:.4f} behind boosting"
+    good = f"{deciding.title} {gain:.5f} better than the base rate, {yard.title} {-behind:+.4f} against boosting"
     return verdict(FLOOR, problems, good, figures)
 
 

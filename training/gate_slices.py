@@ -24,7 +24,7 @@ def slices(found: Sequence[Slice], evaluation: EvaluationRef, policy: GatePolicy
     """G5: no judged slice has lost more than ``slice_margins`` x margin beyond doubt (one-sided, Holm over all of them).
 
     Slices with fewer than ``slice_rows`` rows are reported only. It is UNDERPOWERED when in one of the dimensions most rows
-    lie in slices that could not have shown such a loss. Without a champion every slice is held against the base rate.
+    lie in slices that neither rule such a loss out nor could have shown it. Without a champion every slice is held against the base rate.
     """
     if not found:
         return verdict(
@@ -63,20 +63,26 @@ def _good(large: Sequence[Slice], worst: str, gain: Gain, evaluation: Evaluation
 
 
 def _weak_dimensions(found: Sequence[Slice], gains: Mapping[str, Gain], policy: GatePolicy) -> list[str]:
-    """Dimensions most of whose rows lie in slices that cannot show the loss, with the rows that would do."""
+    """Dimensions most of whose rows lie in slices that neither rule out the loss nor could show it, with the rows that would."""
     wanted = policy.slice_margins * policy.margin
     problems = []
     for dimension in sorted({each.dimension for each in found}):
         members = [each for each in found if each.dimension == dimension]
-        able = [each for each in members if each.name in gains and detectable(gains[each.name], policy) <= wanted]
+        able = [each for each in members if each.name in gains and _can_say(gains[each.name], wanted, policy)]
         rows, shown = sum(each.rows for each in members), sum(each.rows for each in able)
         if shown < policy.slice_power_share * rows:
-            needs = [rows_needed(each.rows, gains[each.name], wanted, policy) for each in members if each.name in gains]
+            weak = [each for each in members if each.name in gains and each not in able]
+            needs = [rows_needed(each.rows, gains[each.name], wanted, policy) for each in weak]
             rest = f"; {max(needs)} rows a slice would do" if needs else f"; no slice has {policy.slice_rows} rows"
             problems.append(
                 f"{dimension}: slices with {shown / rows:.0%} of the rows can show a loss of {wanted}{rest}"
             )
     return problems
+
+
+def _can_say(gain: Gain, loss: float, policy: GatePolicy) -> bool:
+    """Whether a slice's rows rule out the loss, or are enough to have shown it."""
+    return gain.lower >= -loss or detectable(gain, policy) <= loss
 
 
 def calibration(found: Sequence[Slice], evaluation: EvaluationRef, policy: GatePolicy) -> Verdict:
@@ -97,7 +103,7 @@ def calibration(found: Sequence[Slice], evaluation: EvaluationRef, policy: GateP
         against, widest = _gaps(groups, figures["bias"], policy.group_gap, policy)
         problems += against
         figures |= widest
-        good += f", {len(groups)} groups within {policy.group_gap} of the window's bias"
+        good += f", none of {len(groups)} groups surely over {policy.group_gap} from the window's bias"
     return verdict(CALIBRATION, problems, good, figures)
 
 

@@ -77,6 +77,8 @@ def test_a_first_model_is_held_against_the_base_rate_and_the_skipped_part_is_on_
 
 def test_a_window_whose_slices_cannot_show_the_loss_says_how_many_rows_would() -> None:
     weak = tuple(make.one_slice(name, rows=400, gain=make.gain(0.0, 0.008)) for name in ("a", "b"))
+    clear = tuple(make.one_slice(name, rows=400, gain=make.gain(0.02, 0.008)) for name in ("a", "b"))
+    assert judged(clear).status == "pass"  # too few rows to show the loss, but enough to rule it out
     verdict = judged(weak)
     assert verdict.status == "underpowered"
     assert "origin: slices with 0% of the rows can show a loss of 0.01; 1583 rows a slice would do" in verdict.reason
