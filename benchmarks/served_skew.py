@@ -16,7 +16,8 @@ from benchmarks.report import report
 from benchmarks.ten_days import DAY, done, later_rows
 from feature_repo.contract import DatasetRef
 from monitoring.contract import SkewRef, SkewSpec
-from operators.demo.loop import DAYS, FIRST_PARTITION, MODEL
+from operators.demo.facts import FIRST_PARTITION, MODEL
+from operators.demo.loop import DAYS
 from operators.ledger import ledger
 from operators.pipelines import pipeline
 from operators.plans.watch import logged

@@ -147,8 +147,3 @@ def feature_column(view: str, feature: str) -> str:
 def feature_columns() -> tuple[str, ...]:
     """Every view feature as a column of the training set, view by view."""
     return tuple(feature_column(view, feature) for view, features in FEATURES.items() for feature in features)
-
-
-def ttl_of(view: str, most: dt.timedelta) -> dt.timedelta:
-    """How old a view's row may be, for training and serving alike: the view's ttl, and never more than ``most``."""
-    return min(VIEWS[view].ttl, most)

@@ -297,8 +297,6 @@ class TrainingSetSpec(BaseModel, frozen=True, extra="forbid"):
     as_of: AwareDatetime = Field(description="Knowledge cut-off: no fact that became available later is used.")
     first: dt.date = Field(description="First service day of the set.")
     label_horizon: dt.timedelta
-    ttl: dt.timedelta = dt.timedelta(days=7)
-    delay: dt.timedelta = Field(default=dt.timedelta(0), description="Age that a view's row must have at T.")
     notice: dt.timedelta = Field(default=dt.timedelta(hours=2), description="T lies this long before departure.")
     late_minutes: int = Field(default=15, gt=0, description="A flight this late, or later, has label 1.")
     known_share: float = Field(

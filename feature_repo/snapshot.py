@@ -7,13 +7,14 @@ import datetime as dt
 from artifacts import store
 from artifacts.clock import Calendar
 from artifacts.refs import Digest, Uri, join, key_digest
-from feature_repo.catalogue import CONGESTION_HOURS, WINDOW_HOURS
+from feature_repo.catalogue import CONGESTION_HOURS, VIEWS, WINDOW_HOURS
 from feature_repo.contract import BuildSpec, TrainingSetSpec
 
 HOUR = dt.timedelta(hours=1)
 DAY = dt.timedelta(days=1)
 LATE_DAYS = BuildSpec.model_fields["late_days"].default
-TTL = TrainingSetSpec.model_fields["ttl"].default
+OLDEST = max(view.ttl + view.delay for view in VIEWS.values())
+"""How far back from T a training set may read a view's rows."""
 
 
 def _snapshot(root: Uri, first: dt.date, last: dt.date) -> Digest:
@@ -66,10 +67,10 @@ def label_days(first: dt.date, partition: dt.date, label_horizon: dt.timedelta) 
 
 
 def feature_days(
-    calendar: Calendar, first: dt.date, partition: dt.date, label_horizon: dt.timedelta, ttl: dt.timedelta = TTL
+    calendar: Calendar, first: dt.date, partition: dt.date, label_horizon: dt.timedelta
 ) -> tuple[dt.date, dt.date]:
     """First and last day of the views that a training set reads."""
-    return max(calendar.first, first - ttl - DAY), partition - label_horizon
+    return max(calendar.first, first - OLDEST - DAY), partition - label_horizon
 
 
 def training_snapshots(
@@ -80,12 +81,11 @@ def training_snapshots(
     first: dt.date,
     partition: dt.date,
     label_horizon: dt.timedelta,
-    ttl: dt.timedelta = TTL,
 ) -> tuple[Digest, Digest]:
     """What ``TrainingSetSpec.lake_snapshot`` and ``views_snapshot`` must be."""
     return (
         lake_snapshot(lake, *label_days(first, partition, label_horizon)),
-        views_snapshot(views, *feature_days(calendar, first, partition, label_horizon, ttl)),
+        views_snapshot(views, *feature_days(calendar, first, partition, label_horizon)),
     )
 
 

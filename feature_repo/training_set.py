@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's own 
 from artifacts import store
 from artifacts.step import DataFault, progress, step
 from feature_repo import asof, spark, tables
-from feature_repo.catalogue import ENTITY_KEYS, VIEWS, feature_columns, ttl_of
+from feature_repo.catalogue import ENTITY_KEYS, VIEWS, feature_columns
 from feature_repo.contract import DatasetRef, TrainingSetSpec
 from feature_repo.snapshot import dataset_key, feature_days, label_days, training_snapshots
 from feature_repo.views import flight
@@ -35,20 +35,20 @@ def training_set(spec: TrainingSetSpec) -> DatasetRef:
         progress(0.2, "joining as of each flight")
         facts = {name: spark.frame(session, lake[name].select(columns)) for name, columns in READ.items()}
         flights = outcomes(spec, facts).cache()
-        joined = asof.join(flights, offers(spec, session, views)).toArrow()
+        joined = asof.join(flights, offers(session, views)).toArrow()
         rows_in = flights.count()
     progress(0.85, "writing")
     return _publish(spec, *finish(spec, joined, rows_in))
 
 
-def offers(spec: TrainingSetSpec, session: SparkSession, views: Mapping[str, pa.Table]) -> dict[str, asof.Offers]:
-    """The views' rows with each view's own delay and ttl, as serving applies them; the spec may only be stricter."""
+def offers(session: SparkSession, views: Mapping[str, pa.Table]) -> dict[str, asof.Offers]:
+    """The views' rows with each view's own delay and ttl, as serving applies them: one config for both (decisions.md 3.12)."""
     return {
         view: asof.Offers(
             rows=spark.frame(session, rows),
             keys=ENTITY_KEYS[view],
-            delay=max(spec.delay, VIEWS[view].delay),
-            ttl=ttl_of(view, spec.ttl),
+            delay=VIEWS[view].delay,
+            ttl=VIEWS[view].ttl,
         )
         for view, rows in views.items()
     }
@@ -58,7 +58,7 @@ def read(spec: TrainingSetSpec) -> tuple[dict[str, pa.Table], dict[str, pa.Table
     """The raw tables and the views of the days of the set; raises DataFault when they are faulty or not those of the spec."""
     days = tables.day_range(*label_days(spec.first, spec.partition, spec.label_horizon))
     lake = tables.read_days(spec.lake, days, "feature_repo.ingest")
-    feature_range = feature_days(spec.calendar, spec.first, spec.partition, spec.label_horizon, spec.ttl)
+    feature_range = feature_days(spec.calendar, spec.first, spec.partition, spec.label_horizon)
     views = tables.read_days(spec.views, tables.day_range(*feature_range), "feature_repo.build")
     loaded = tables.load_raw(lake, days), tables.load_views(views)
     snapshots = training_snapshots(
@@ -68,7 +68,6 @@ def read(spec: TrainingSetSpec) -> tuple[dict[str, pa.Table], dict[str, pa.Table
         first=spec.first,
         partition=spec.partition,
         label_horizon=spec.label_horizon,
-        ttl=spec.ttl,
     )
     wanted = (spec.lake_snapshot, spec.views_snapshot)
     problems = [

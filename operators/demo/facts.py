@@ -6,8 +6,8 @@ import datetime as dt
 
 from operators.ledger import DECISION, FAILED, Entry, Ledger
 from operators.tasks.release import RELEASE
-from operators.tasks.retrain import GATE
 from operators.tasks.watch import DRIFT
+from operators.verdicts import GATE
 from operators.versions import Version, versions
 
 MODEL = "flight_delay"

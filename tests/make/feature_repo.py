@@ -86,7 +86,6 @@ def training_set_spec(
     lower, upper = dt.date.fromisoformat(first), dt.date.fromisoformat(partition)
     raw, built = snapshot.training_snapshots(
         days, lake=lake, views=views, first=lower, partition=upper, label_horizon=HORIZON,
-        ttl=changes.get("ttl", snapshot.TTL),
     )  # fmt: skip
     values = {
         "model": "flight_delay", "calendar": days, "lake": lake, "lake_snapshot": raw, "views": views,

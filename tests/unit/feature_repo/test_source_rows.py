@@ -10,7 +10,6 @@ import pytest
 from artifacts import store
 from artifacts.refs import file_uri, join
 from artifacts.step import DataFault
-from feature_repo.catalogue import VIEWS, ttl_of
 from feature_repo.source_rows import published_files, read_files
 
 T = dt.datetime(2013, 6, 3, 15, tzinfo=dt.UTC)
@@ -46,8 +45,3 @@ def test_an_artifact_without_the_file_is_named(tmp_path: Path) -> None:
         published_files(file_uri(tmp_path), "origin.parquet", found)
     with pytest.raises(DataFault, match="nothing has been published here"):
         published_files(file_uri(tmp_path), "carrier.parquet", [])
-
-
-def test_a_model_may_only_be_stricter_than_the_view() -> None:
-    own = VIEWS["carrier"].ttl
-    assert (ttl_of("carrier", own + HOUR), ttl_of("carrier", own - HOUR)) == (own, own - HOUR)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from rich.console import Console
 
 from operators.demo import summary
-from operators.demo.loop import MODEL
+from operators.demo.facts import MODEL
 from operators.verdicts import GATE
 from tests.make import gates
 from tests.make import operators as make
