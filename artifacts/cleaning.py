@@ -15,10 +15,11 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import BaseModel
 
+from artifacts import store
 from artifacts.refs import Uri, join, local_path
 from artifacts.store import MANIFEST, ArtifactCorrupt, exists, manifest
 
@@ -117,35 +118,29 @@ class _Disk:
 
 class _Objects:
     def __init__(self, root: Uri) -> None:
-        import fsspec  # noqa: PLC0415  on local disks nobody needs it
-
-        self._files: Any
         self._root = root
-        self._files, self._where = fsspec.url_to_fs(root)
-        self._files.invalidate_cache()
-        self._objects: dict[Uri, list[str]] = {}
+        self._objects: dict[Uri, list[Uri]] = {}
 
     def attempts(self) -> Mapping[Uri, list[str]]:
         found: dict[Uri, list[str]] = {}
-        for path in self._files.find(self._where):
-            parts = path.removeprefix(self._where).strip("/").split("/")
+        for path in store.objects(self._root):
+            parts = path.split("/")
             place = next((number for number, part in enumerate(parts) if ATTEMPT.fullmatch(part)), None)
             if place is not None:
                 uri, name = join(self._root, *parts[:place]), parts[place]
                 names = found.setdefault(uri, [])
                 if name not in names:
                     names.append(name)
-                self._objects.setdefault(join(uri, name), []).append(path)
+                self._objects.setdefault(join(uri, name), []).append(join(self._root, path))
         return found
 
     def changed(self, uri: Uri) -> dt.datetime:
-        paths = self._objects.get(uri) or [self._files._strip_protocol(uri)]
-        return max(_aware(self._files.modified(path)) for path in paths)
+        return max(map(store.modified, self._objects.get(uri) or [uri]))
 
     def remove(self, uri: Uri, attempt: str) -> bool:
         if _named(uri, attempt):
             return False
-        self._files.rm(self._objects[join(uri, attempt)])
+        store.remove_all(join(uri, attempt))
         return True
 
     def temporaries(self, before: dt.datetime) -> int:  # noqa: ARG002  as on a disk
@@ -173,7 +168,3 @@ def _path(uri: Uri) -> Path:
 def _touched(path: Path) -> dt.datetime:
     # Not st_mtime: a copy keeps the times of its source, and would look old on the day on which it was made.
     return dt.datetime.fromtimestamp(path.lstat().st_ctime, dt.UTC)
-
-
-def _aware(value: dt.datetime) -> dt.datetime:
-    return value if value.tzinfo else value.replace(tzinfo=dt.UTC)

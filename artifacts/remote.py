@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -180,6 +181,13 @@ def below(place: Place) -> dict[str, int]:
     start = len(place.where.rstrip("/")) + 1
     files = {path[start:]: int(entry["size"]) for path, entry in found.items() if entry["type"] == "file"}
     return {name: size for name, size in files.items() if name and not name.endswith("/")}  # else a marker of a folder
+
+
+def modified(place: Place) -> dt.datetime:
+    """When an object was last put; raises FileNotFoundError when it is not there."""
+    with told(place):
+        found: dt.datetime = place.filesystem.modified(place.where)
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
 def _parts(place: Place) -> dict[str, int]:

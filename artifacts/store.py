@@ -7,6 +7,7 @@ disk and by a single put on an object store, so a writer that is killed leaves t
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import functools
 import os
@@ -137,6 +138,14 @@ def objects(uri: Uri) -> tuple[str, ...]:
         return tuple(sorted(remote.below(_place(uri))))
     _store(uri)
     return tuple(sorted(str(found.relative_to(path)) for found in path.rglob("*") if found.is_file()))
+
+
+def modified(uri: Uri) -> dt.datetime:
+    """When one object was last written, by the store's own clock; raises FileNotFoundError when it is not there."""
+    path = local_path(uri)
+    if path is None:
+        return remote.modified(_place(uri))
+    return dt.datetime.fromtimestamp(path.stat().st_ctime, dt.UTC)
 
 
 def remove_all(uri: Uri) -> None:
