@@ -72,6 +72,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
+@pytest.mark.covers("field-reports 44")
 def test_row_44_a_build_that_loses_its_driver_is_no_success(lake: str, tmp_path: Path) -> None:
     """apache/airflow#41212: the driver was deleted in mid-job and the task was called a success."""
     step = Step(tmp_path / "lost", lake)
@@ -83,6 +84,7 @@ def test_row_44_a_build_that_loses_its_driver_is_no_success(lake: str, tmp_path:
     assert store.children(step.views) == ()
 
 
+@pytest.mark.covers("field-reports 46", "field-reports 48", "field-reports 49")
 def test_rows_46_48_49_the_driver_ends_with_its_step_and_a_second_try_is_whole(lake: str, tmp_path: Path) -> None:
     """apache/airflow#67118: a killed task leaves the driver; #39524, spark-operator#1252: task or driver never ends."""
     killed = Step(tmp_path / "killed", lake)

@@ -130,6 +130,7 @@ def flight(due: dt.datetime, **values: object) -> dict[str, object]:
     return {"flight_id": f"late-{due:%d%H%M}", "scheduled_departure": due, "origin": "JFK", "dest": "SFO", **values}
 
 
+@pytest.mark.covers("field-reports 51")
 def test_row_51_an_hour_rewrites_one_partition_and_no_byte_of_another(world: World) -> None:
     """Field report linkedin/spark-tfrecord#18: an overwrite wiped the whole data set, not the partition."""
     before = on_disk(world.views)
@@ -216,6 +217,7 @@ def test_a_damaged_day_is_mended_when_all_of_it_is_built_and_refused_else(world:
     assert digests(world.views)["2013-11-03"] == wanted["2013-11-03"]
 
 
+@pytest.mark.covers("field-reports 44")
 def test_row_44_the_manifest_counts_the_rows_that_lie_there(world: World) -> None:
     """Field report apache/airflow#41212: a job that lost its driver was called a success; here rows are counted."""
     for day in store.children(world.views):

@@ -129,6 +129,7 @@ def values(found: list[dict[str, Any]], name: str) -> list[Any]:
     return [answer[name] for answer in found]
 
 
+@pytest.mark.covers("field-reports 53", "decisions 3.1")
 def test_each_row_gets_what_was_known_then(store: FeatureStore) -> None:
     """Rows 53 (feast#6615) and 58: available time is always applied, asked for or not; the ttl too."""
     entities = asked("a", "b", "c", "d", "e", "z", None)
@@ -138,6 +139,7 @@ def test_each_row_gets_what_was_known_then(store: FeatureStore) -> None:
     assert values(ask(store, later, "stats:trips"), "trips") == [2.0, 3.0, 9.0]
 
 
+@pytest.mark.covers("field-reports 54", "decisions 3.4")
 def test_rows_that_repeat_come_back_all_and_in_their_order(store: FeatureStore) -> None:
     """Row 54 (feast#6787): the file store drops entity rows with equal key and time."""
     entities = asked("d", "a", "d", "a", "z", "a", label=[1, 2, 3, 4, 5, 6])
@@ -146,6 +148,7 @@ def test_rows_that_repeat_come_back_all_and_in_their_order(store: FeatureStore) 
     assert values(found, "trips") == [7.0, 2.0, 7.0, 2.0, None, 2.0]
 
 
+@pytest.mark.covers("field-reports 55", "decisions 3.2")
 def test_ties_have_one_winner_and_make_no_rows(store: FeatureStore) -> None:
     """Feast's Spark store answers nine rows for three when three view rows tie."""
     assert values(ask(store, asked("a", "a", "a"), "tied:trips"), "trips") == [3.0, 3.0, 3.0]
@@ -250,6 +253,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.covers("field-reports 62")
 def test_a_fault_names_the_column_and_the_view(store: FeatureStore, name: str) -> None:
     entities, feature, message = FAULTS[name]
     with pytest.raises(DataFault, match=message):
@@ -284,6 +288,7 @@ def test_a_view_without_available_time_is_read_by_event_or_refused(store: Featur
         ask(strict, asked("a"), "stats:trips")
 
 
+@pytest.mark.covers("field-reports 57")
 def test_a_set_is_the_same_after_a_restatement(session: SparkSession, tmp_path: Path) -> None:
     """Row 57 (feast#2980): rows after T, and back-filled ones with older events, change no byte of yesterday's set."""
     sets = []

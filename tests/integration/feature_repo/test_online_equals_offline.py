@@ -53,6 +53,7 @@ def usable(rows: list[Any], entity: Any, at: dt.datetime) -> Any:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
+@pytest.mark.covers("decisions 3.12")
 def test_every_read_equals_the_rule(
     kind: str, seed: int, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ def test_feasts_own_reader_finds_the_same_values(store: Store) -> None:
     assert ours.columns["carrier__late_share_3h"] == [0.25]
 
 
+@pytest.mark.covers("decisions 3.11")
 def test_a_window_is_half_open_on_available_time(store: Store) -> None:
     store.publish({"weather": [("EWR", START, 20 * MINUTE, 1.0)], "carrier": [("UA", START + HOUR, NONE, 2.0)]})
     writer = store.open()
@@ -146,6 +147,7 @@ def test_the_newest_event_of_a_window_wins(store: Store) -> None:
     assert store.value(START + HOUR) == (2.0, "present", 0.0)
 
 
+@pytest.mark.covers("decisions 3.11")
 def test_an_older_event_never_overwrites_a_newer_one(store: Store) -> None:
     store.publish(hourly([1.0, 2.0, 3.0]))
     writer = store.open()
@@ -167,6 +169,7 @@ def test_a_restated_event_wins_and_its_older_version_never_comes_back(store: Sto
     assert store.value(START + 2 * HOUR) == (7.0, "present", 7200.0)
 
 
+@pytest.mark.covers("field-reports 59")
 def test_a_late_fact_of_an_earlier_day_reaches_the_store(store: Store) -> None:
     """Field report 59: Feast's windows go by event time, and a late fact never arrives."""
     late = make.CALENDAR.lateness - HOUR
@@ -220,6 +223,7 @@ def test_a_day_that_is_built_again_is_read_again(store: Store) -> None:
     assert writer.write(START + HOUR, START + 2 * HOUR).rows["carrier"] == 1
 
 
+@pytest.mark.covers("field-reports 58", "decisions 3.10")
 def test_the_ttl_is_kept_on_the_data_clock_not_the_walls(store: Store) -> None:
     """Field report 58: Feast serves expired values as if they were present."""
     store.publish(hourly([0.5]))
@@ -230,6 +234,7 @@ def test_the_ttl_is_kept_on_the_data_clock_not_the_walls(store: Store) -> None:
     assert store.value(START - TICK) == (None, "ahead", None)
 
 
+@pytest.mark.covers("decisions 3.12")
 def test_each_view_has_the_ttl_of_the_catalogue(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     short = {**VIEWS, "weather": dataclasses.replace(VIEWS["weather"], ttl=3 * HOUR)}
     monkeypatch.setattr(reading, "VIEWS", short)
@@ -306,6 +311,7 @@ def test_a_wrong_question_is_refused(store: Store, views: Any, rows: Any, now: d
         store.reader().read(views, rows, now)
 
 
+@pytest.mark.covers("decisions 3.11")
 def test_a_window_without_rows_is_an_alarm(store: Store) -> None:
     for number in range(3):
         store.publish({"carrier": []}, make.DAY + dt.timedelta(days=number))
@@ -381,6 +387,7 @@ def test_the_registry_holds_what_the_catalogue_names(store: Store) -> None:
     assert len(objects(store.views)) == len(FEATURES) + len(keys) + 1
 
 
+@pytest.mark.covers("field-reports 63")
 def test_writers_wait_for_each_other_and_nothing_is_lost(store: Store) -> None:
     """Field report 63: Feast's file registry has no locking, and concurrent writers lose each other's updates."""
     hours = 2
