@@ -154,6 +154,7 @@ class Supervisor:
         child = subprocess.Popen(words, process_group=0)  # noqa: S603  the command is what this program is for
         told = False
         while child.poll() is None and not self._overdue():
+            reap_orphans(child.pid)
             if self._asked and not told:
                 child.send_signal(signal.SIGTERM)
                 told = True
@@ -180,6 +181,16 @@ def sweep(pid: int) -> None:
             time.sleep(POLL_SECONDS)
         if not left:
             return
+
+
+def reap_orphans(child: int) -> None:
+    """Takes note of every orphan that has ended, so that none stays behind as a zombie; leaves ``child`` to its owner.
+
+    A task's JVM outlives the task's Python by a moment, and becomes ours.
+    """
+    with suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != child:
+            os.waitpid(ended.si_pid, 0)
 
 
 def _reap() -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from artifacts.settings import ROOT
@@ -93,6 +94,29 @@ def test_the_end_of_the_command_is_the_end_of_the_stack(tmp_path: Path) -> None:
     )
     assert stack.returncode == 3
     assert not alive(int(stack.stdout))
+
+
+def test_an_orphan_that_ends_while_the_stack_runs_leaves_no_zombie(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    waits = f"import subprocess; print(subprocess.Popen(['cat', '{tmp_path}/go'], stdout=subprocess.DEVNULL).pid)"
+    leaves = f"""
+import os, subprocess, sys, time
+pid = subprocess.run([sys.executable, "-S", "-c", {waits!r}], stdout=subprocess.PIPE).stdout.decode()
+open("{tmp_path}/orphan.new", "w").write(pid)
+os.rename("{tmp_path}/orphan.new", "{tmp_path}/orphan")
+time.sleep(300)
+"""
+    stack = start(tmp_path, sys.executable, "-S", "-c", leaves)
+    try:
+        wait_for((tmp_path / "orphan").exists)
+        orphan = int((tmp_path / "orphan").read_text())
+        wait_for(lambda: psutil.Process(orphan).ppid() == stack.pid)
+        with (tmp_path / "go").open("w") as go:
+            go.write("\n")
+        wait_for(lambda: not psutil.pid_exists(orphan))
+    finally:
+        stack.terminate()
+        stack.communicate(timeout=20)
 
 
 def test_even_a_killed_supervisor_ends_its_command(tmp_path: Path) -> None:
