@@ -6,11 +6,14 @@ feed is broken, which must never start a retrain. A figure that cannot be comput
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,11 +21,13 @@ from artifacts.step import DataFault, progress, step
 from artifacts.store import Artifact, publish, read_ref
 from monitoring import quality
 from monitoring.baseline import Baseline, Monitored
-from monitoring.contract import CheckRef, CheckSpec, Finding
+from monitoring.contract import CheckRef, CheckSpec, DriftPolicy, Finding
 from monitoring.drift import Sample, report
 from monitoring.findings import BROKEN, DRIFTED, CheckReport, Figures, Outcome, drifted_share, measure, missing
 from monitoring.page import summary
 from monitoring.windows import AGE, FEATURE, Window, column, generator, labelled, log_window, merged, sample
+
+HOUR = dt.timedelta(hours=1)
 
 
 def check(spec: CheckSpec) -> CheckRef:
@@ -82,7 +87,7 @@ def measure_window(spec: CheckSpec, baseline: Baseline, every: Window, window: W
     if not enough:
         notes.append(f"{window.rows} rows, a check needs {spec.policy.minimum_rows}; nothing is said of drift")
     features = tuple(_feature(feature, window, spec) for feature in baseline.features) if window.rows else ()
-    stale = _stale_views(window, spec.policy.stale_share)
+    stale = _stale_views(window, spec.policy)
     broken = any(figures.finding.kind in BROKEN for figures in features)
     outcome: Outcome = "insufficient" if not enough else "incident" if broken or stale else "checked"
     prediction = _prediction(baseline.prediction, window, spec) if enough else None
@@ -120,16 +125,31 @@ def _prediction(feature: Monitored, window: Window, spec: CheckSpec) -> Figures:
     return measure(feature, column(window.table, "score", "numeric"), len(window.partitions), spec.policy)
 
 
-def _stale_views(window: Window, limit: float) -> tuple[str, ...]:
-    """The views that had nothing usable for too many requests: the online store is behind, the world has not moved."""
-    lines = []
+def _stale_views(window: Window, policy: DriftPolicy) -> tuple[str, ...]:
+    """The views whose feed was behind for too many requests: the online store stood still, the world has not moved.
+
+    A feed is judged by the youngest row that any request of an hour was served. A single entity without a row says
+    nothing: a flight number may be new.
+    """
+    lines, limit = [], policy.stale_after.total_seconds()
+    hour = window.table.column("at").to_numpy().astype("datetime64[h]").astype(np.int64)
     for name in window.table.column_names:
         if name.startswith(AGE) and window.rows:
-            share = window.table.column(name).null_count / window.rows
-            if share > limit:
-                view = name.removeprefix(AGE)
-                lines.append(f"view '{view}' had no usable row for {share:.1%} of requests; materialise it again")
+            share = behind(hour, column(window.table, name, "numeric"), limit)
+            if share > policy.stale_share:
+                view, hours = name.removeprefix(AGE), policy.stale_after / HOUR
+                lines.append(
+                    f"view '{view}' had no row younger than {hours:g} h in the hours of {share:.1%} of requests; materialise it again"
+                )
     return tuple(lines)
+
+
+def behind(hour: npt.NDArray[np.int64], age: npt.NDArray[np.float64], limit: float) -> float:
+    """The share of rows [B] in hours without any age of at most ``limit`` seconds; NaN is no row at all."""
+    hours, place = np.unique(hour, return_inverse=True)
+    youngest = np.full(len(hours), np.inf)
+    np.minimum.at(youngest, place, np.where(np.isnan(age), np.inf, age))
+    return float((youngest > limit)[place].mean())
 
 
 def _loud(found: CheckReport) -> tuple[Finding, ...]:

@@ -58,7 +58,11 @@ class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
     )
     sample_rows: int = Field(default=50_000, gt=0, description="Rows per window, and per reference day, at most.")
     stale_share: float = Field(
-        default=0.05, description="Requests without a usable row of a view, above which the window is an incident."
+        default=0.05, description="Requests in hours with a stale view, above which the window is an incident."
+    )
+    stale_after: dt.timedelta = Field(
+        default=dt.timedelta(hours=25),
+        description="A view is stale in an hour in which no request got a younger row: each is repeated daily.",
     )
     minimum_labels: int = Field(default=500, gt=0, description="Labelled rows that a quality figure needs.")
     minimum_events: int = Field(default=30, gt=0, description="Rows of each label that a quality figure needs.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from collections.abc import Mapping
@@ -142,10 +143,19 @@ def test_all_null_rows_are_an_incident(frozen: tuple[ReferenceSpec, ReferenceRef
 def test_an_online_store_that_is_behind_is_an_incident(
     frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
 ) -> None:
-    ages = pa.array([None] * 40 + [60.0] * 560, pa.float64())
-    found = checked(frozen, tmp_path, day(), age__origin=ages)
+    ages = pa.array([None] * 20 + [26 * 3600.0] * 20 + [60.0] * 560, pa.float64())
+    hours = [make.noon(TODAY) + (number // 20) * dt.timedelta(hours=1) for number in range(600)]
+    found = checked(frozen, tmp_path, day(), at=pa.array(hours, pa.timestamp("us", "UTC")), age__origin=ages)
     assert found.outcome == "incident"
-    assert any("view 'origin' had no usable row for 6.7% of requests" in note for note in found.notes)
+    assert any("no row younger than 25 h in the hours of 6.7% of requests" in note for note in found.notes)
+
+
+def test_entities_that_are_new_to_the_world_are_no_incident(
+    frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
+) -> None:
+    """A fifth of the requests name flight numbers that nobody has seen: a new timetable, and not a feed that is behind."""
+    ages = pa.array([None if number % 5 == 0 else 60.0 for number in range(600)], pa.float64())
+    assert checked(frozen, tmp_path, day(), age__origin=ages).outcome == "checked"
 
 
 def test_eight_rows_say_nothing_even_when_they_are_far_off(
