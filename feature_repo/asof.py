@@ -54,13 +54,17 @@ def join(entities: DataFrame, views: Mapping[str, Offers], *, ages: bool = False
     for view, offers in views.items():
         groups.setdefault(tuple(sorted(offers.keys)), {})[view] = offers
     joined = entities
-    # what one shuffle adds the next must carry, so the widest come last
-    for keys, shared in sorted(
-        groups.items(), key=lambda group: (sum(len(o.values) for o in group[1].values()), group[0])
-    ):
+    # the finest keys come last, since the pieces of the result are theirs: three airports would make three pieces of any
+    # result, however large; of equally fine ones the widest, since what one shuffle adds the next must carry
+    for keys, shared in sorted(groups.items(), key=_order):
         joined = _join_shared(joined, shared, keys)
     found = [name for view, offers in views.items() for name in output_columns(view, offers, ages=ages)]
     return joined.select(*entities.columns, *found)
+
+
+def _order(group: tuple[tuple[str, ...], Mapping[str, Offers]]) -> tuple[int, int, tuple[str, ...]]:
+    keys, views = group
+    return len(keys), sum(len(offers.values) for offers in views.values()), keys
 
 
 def output_columns(view: str, offers: Offers, *, ages: bool = False) -> list[str]:

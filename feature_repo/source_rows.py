@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import glob
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,13 @@ class Rows:
     place: str
     names: Sequence[str]
     frame: DataFrame
+    blank: frozenset[str] | None = None
+
+    def all_null(self, name: str) -> bool:
+        """Whether there are rows, and a column holds nothing in any of them; ``blank`` has the answer where it is known."""
+        if self.blank is not None:
+            return name in self.blank
+        return self.frame.where(self.column(name).isNotNull()).isEmpty() and not self.frame.isEmpty()
 
     def missing(self, view: str, columns: Iterable[str]) -> list[str]:
         """One line per column that the source lacks."""
@@ -113,7 +120,8 @@ class SourceReader:
             self._artifacts[root] = [store.read(join(root, child)) for child in store.children(root)]
         files = published_files(root, name, self._artifacts[root])
         table = read_files(files, event, span)
-        return _rows(f"{root}/*/{name}", spark.frame(self.session, table))
+        blank = frozenset(entry for entry in table.column_names if 0 < table.num_rows == table[entry].null_count)
+        return replace(_rows(f"{root}/*/{name}", spark.frame(self.session, table)), blank=blank)
 
     def _plain(self, source: FileSource, view: str) -> Rows:
         place = FileSource.get_uri_for_file_path(self.repo_path, source.path)
@@ -140,11 +148,7 @@ def checked(reader: SourceReader, view: Wanted, span: Span = (None, None), *, st
     problems = rows.missing(view.view, [*view.keys.values(), *clocks, *view.features.values()])
     if problems:
         raise DataFault(problems)
-    if (
-        view.available
-        and not rows.frame.isEmpty()
-        and rows.frame.where(rows.column(view.available).isNotNull()).isEmpty()
-    ):
+    if view.available and rows.all_null(view.available):
         raise DataFault([
             f"{rows.place}: {view.available}: is null in every row, so no row of feature view '{view.view}' was ever "
             "available; fill the column, or leave created_timestamp_column out of the source"

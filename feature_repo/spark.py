@@ -21,10 +21,10 @@ class SparkSettings(BaseSettings):
     master: str = "local[2]"
     driver_memory: str = "2g"
     shuffle_partitions: int = Field(
-        default=16,
+        default=64,
         gt=0,
-        description="Most pieces that a shuffle makes. Spark joins small ones again, to no fewer than it has cores; of a large "
-        "result each piece crosses the driver's heap whole, so two of them would need half of it.",
+        description="Most pieces that a shuffle makes. Spark joins small ones again, to no fewer than it has cores; of a "
+        "result each piece crosses the driver's heap whole, so the pieces of a large one must be many.",
     )
     java_options: str = Field(
         default="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -71,6 +71,11 @@ def _start(name: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", str(options.shuffle_partitions))
         .config("spark.driver.maxResultSize", "0")  # results pass through to Python piece by piece, they do not pile up
+        .config(
+            "spark.sql.adaptive.advisoryPartitionSizeInBytes", "16m"
+        )  # about 50 MB of a result, once it is not compressed
+        # a frame from Arrow has a task per batch: 10,000 rows, Spark's default, are 223 tasks for the largest view of a year
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
         # rows from Arrow stay Arrow until a task reads them; else up to 48 MB travel row by row inside the tasks (3 x the CPU)
         .config("spark.sql.execution.arrow.localRelationThreshold", "0")
         # a result's columns are memory of their own, so that one can be put in order and let go before the next
