@@ -132,7 +132,7 @@ def make(row: Pipeline) -> DAG:
             },
         )
         published = publish(ask, version.output, first.output, final.output, evaluation.output, packed.output)
-        ready >> [raw, dataset]
+        ready >> raw >> dataset  # what is cheap to refuse comes first, and one Spark session at a time
         [raw, checked] >> first
         published >> finish(ask)
         end_in_red(dag)
