@@ -155,7 +155,7 @@ def _publish(spec: BuildSpec, day: dt.date, rows: Mapping[str, pa.Table]) -> Bui
     uri = join(spec.views, day.isoformat())
     begins, ends = spec.calendar.starts(day), spec.calendar.ends(day)
     again = build_from(spec.calendar, spec.start, spec.late_days)
-    there = tables.published_day(uri, needed=begins < again or spec.end < ends)
+    there = tables.published_day(uri, tables.VIEW_SCHEMAS, needed=begins < again or spec.end < ends)
     published = store.manifest(uri) is not None  # a day that is not there gets the hours that were asked for, no more
     after, until = max(begins, again if published else spec.start), min(ends, spec.end)
     merged, late = {}, {}

@@ -92,7 +92,7 @@ def _publish(spec: IngestSpec, by_day: Mapping[str, Mapping[dt.date, pa.Table]],
     files = {f"{name}.parquet": tables.raw_bytes(name, table) for name, table in found.items()}
     rows = {name: table.num_rows for name, table in found.items()}
     uri = join(spec.lake, day.isoformat())
-    there = tables.published_day(uri, needed=False)
+    there = tables.published_day(uri, tables.RAW_SCHEMAS, needed=False)
     told = tables.counted(there, "landed", late(spec, there, found) if there else {})
     changed = tables.publish_day(uri, "raw-day", files, {"day": day.isoformat(), "rows": rows, **told})
     counts = told.get("landed", {})

@@ -156,16 +156,32 @@ def changed_rows(old: pa.Table, new: pa.Table, key: tuple[str, ...]) -> set[tupl
     return {row[: len(key)] for row in set.symmetric_difference(*rows)}
 
 
-def published_day(uri: Uri, *, needed: bool) -> store.Artifact | None:
-    """The day that lies there, or None; a damaged one is None too, unless rows of it are ``needed`` (ArtifactCorrupt)."""
+def published_day(uri: Uri, schemas: Mapping[str, pa.Schema], *, needed: bool) -> store.Artifact | None:
+    """The day that lies there in today's layout, or None.
+
+    A damaged day, or one in an older layout, is None too, unless rows of it are ``needed``: then ArtifactCorrupt, or
+    DataFault with a line per table that has changed.
+    """
     try:
-        return store.read(uri)
+        there = store.read(uri)
     except store.ArtifactMissing:
         return None
     except store.ArtifactCorrupt:
         if needed:
             raise
         return None
+    problems = [line for name, schema in schemas.items() for line in _layout_problems(there, name, schema)]
+    if problems and needed:
+        raise DataFault(
+            f"{line}; the layout has changed, make all of this day anew (from = its first hour or earlier)"
+            for line in problems
+        )
+    return None if problems else there
+
+
+def _layout_problems(artifact: store.Artifact, name: str, schema: pa.Schema) -> list[str]:
+    path, place = artifact.path / f"{name}.parquet", f"{artifact.uri}/{name}.parquet"
+    return schema_problems(place, pq.read_schema(path), schema) if path.is_file() else [f"{place}: is missing"]
 
 
 def counted(there: store.Artifact | None, fact: str, more: Mapping[str, int]) -> dict[str, dict[str, int]]:

@@ -80,7 +80,7 @@ def test_a_record_is_late_by_the_hours_that_are_built(
 ) -> None:
     lake = file_uri(tmp_path)
     make.publish_raw(lake, "2013-11-01", make.raw_day())
-    there = tables.published_day(join(lake, "2013-11-01"), needed=True)
+    there = tables.published_day(join(lake, "2013-11-01"), tables.RAW_SCHEMAS, needed=True)
     more = make.raw_table(
         "departure", make.raw_row("departure"), make.raw_row("departure", flight_id="x", available_time=known)
     )
@@ -113,6 +113,22 @@ def test_counts_of_late_rows_add_up_over_publications(tmp_path: Any) -> None:
     uri = join(file_uri(tmp_path), "day")
     assert tables.counted(None, "late", {"carrier": 0}) == {}
     tables.publish_day(uri, "view-day", {"a": b"1"}, tables.counted(None, "late", {"carrier": 2}))
-    there = tables.published_day(uri, needed=True)
+    there = tables.published_day(uri, {}, needed=True)
     tables.publish_day(uri, "view-day", {"a": b"2"}, tables.counted(there, "late", {"carrier": 1, "origin": 4}))
     assert manifest(uri).facts == {"late": {"carrier": 3, "origin": 4}}
+
+
+def test_a_day_in_an_older_layout_is_made_anew_and_never_mixed(tmp_path: Any) -> None:
+    """A feature or a view has been added to the catalogue: a day that is built whole again does not ask for its old rows."""
+    uri = join(file_uri(tmp_path), "2013-11-01")
+    old = {view: schema.empty_table() for view, schema in tables.VIEW_SCHEMAS.items()}
+    old["carrier"] = old["carrier"].drop_columns(["late_share_1d"])
+    files = {f"{view}.parquet": tables.view_bytes(view, table) for view, table in old.items() if view != "route"}
+    tables.publish_day(uri, "view-day", files, {})
+    assert tables.published_day(uri, tables.VIEW_SCHEMAS, needed=False) is None
+    with pytest.raises(DataFault) as raised:
+        tables.published_day(uri, tables.VIEW_SCHEMAS, needed=True)
+    first, second = raised.value.problems
+    assert "carrier.parquet: late_share_1d" in first
+    assert "route.parquet: is missing" in second
+    assert "make all of this day anew" in first
