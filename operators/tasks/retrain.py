@@ -183,6 +183,10 @@ def judge(
         load(final, FitRef),
         load(evaluation, EvaluationRef),
     )
+    if champion and champion.registered.training_key == evidence.candidate.training_key:
+        reason = f"version {champion.registered.version} went live while this run was judging it again"
+        close(ask, "ALREADY_FRESH", {"reason": reason, "version": champion.registered.version})
+        raise AirflowSkipException(reason)
     evidence = with_history(evidence, ledger(), champion)
     quality = verdicts(evidence, row.gates)
     needed = reason_for_approval(quality, row.gates)

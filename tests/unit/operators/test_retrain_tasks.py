@@ -17,6 +17,7 @@ from operators.plans import watch as plans
 from operators.plans.retrain import Ask
 from operators.tasks import retrain as tasks
 from operators.verdicts import GATE
+from operators.versions import record
 from serving.contract import Routing
 from tests.make import control, gates
 from training.approval import APPROVAL
@@ -228,3 +229,16 @@ def test_the_fourth_seed_on_the_same_data_is_refused_by_what_the_ledger_remember
     ledger().append(GATE, ROW.model, {"passed": False, "reasons": ["an entry from before looks were counted"]})
     with pytest.raises(AirflowSkipException, match="another seed is no new evidence"):
         judged(ROW, tmp_path)
+
+
+def test_a_version_that_went_live_while_it_was_judged_again_is_not_refused(tmp_path):
+    evidence = first_evidence(tmp_path)
+    live_now = control.version(tmp_path, 3)
+    same = live_now.registered.model_copy(update={"training_key": evidence.candidate.training_key})
+    record(ledger(), live_now.model_copy(update={"registered": same}))
+    routing = Routing(model=ROW.model, champion=control.deployed(3))
+    live.records().put(Routing.record(ROW.model), routing.model_dump(mode="json"), 0)
+    with pytest.raises(AirflowSkipException, match="version 3 went live while this run was judging it again"):
+        judged(ROW, tmp_path, evidence)
+    assert ledger().entries(tasks.RETRAIN, ROW.model)[-1].body["outcome"] == "ALREADY_FRESH"
+    assert ledger().entries(GATE, ROW.model) == ()
