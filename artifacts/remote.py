@@ -36,13 +36,21 @@ UNKNOWN_KEYS = frozenset({
 })
 FORBIDDEN = frozenset({"AccessDenied", "AllAccessDisabled", "InvalidObjectState", "403", "Forbidden"})
 ELSEWHERE = frozenset({"PermanentRedirect", "301", "IllegalLocationConstraintException"})
-UNTRUSTED = frozenset({"SSLError", "SSLCertVerificationError", "ClientConnectorCertificateError"})
+UNTRUSTED = frozenset({"SSLCertVerificationError", "ClientConnectorCertificateError"})
 BUSY = frozenset({
     *("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "OperationAborted", "429"),
     *(str(status) for status in range(500, 600)),
 })
 UNREACHABLE = frozenset({
-    *("EndpointConnectionError", "HTTPClientError", "ClientConnectionError", "ClientPayloadError", "ConnectionError"),
+    *(
+        "SSLError",
+        "ClientConnectorSSLError",
+        "EndpointConnectionError",
+        "HTTPClientError",
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "ConnectionError",
+    ),
     *("TimeoutError", "gaierror", "IncompleteRead", "ResponseStreamingError"),
 })
 """S3's error codes, HTTP's statuses and the names of the clients' exceptions, by what can be done about them."""
@@ -208,11 +216,15 @@ def told(place: Place) -> Iterator[None]:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was raised from; never what was being handled around it, which is another story."""
+    """An error and what it was raised from; never what was being handled around it, which is another story.
+
+    botocore keeps the client's own error in its keywords.
+    """
     one: BaseException | None = error
     while one is not None:
         yield one
-        one = one.__cause__
+        kept = getattr(one, "kwargs", {}).get("error")
+        one = one.__cause__ or (kept if isinstance(kept, BaseException) else None)
 
 
 def words_of(error: BaseException) -> set[str]:
