@@ -11,7 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from artifacts.faults import CredentialsRefused
 
-SECRET_WORDS = frozenset({"password", "passwd", "pwd", "secret", "token", "sslpassword"})
+SECRET_WORDS = frozenset({
+    *("password", "passwd", "pwd", "secret", "token", "sslpassword", "access_key", "secret_key", "api_key"),
+    *("x-amz-signature", "x-amz-security-token", "x-goog-signature", "signature", "sig"),  # a signed URL is a key
+})
 
 
 class SecretRef(BaseModel):

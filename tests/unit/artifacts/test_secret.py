@@ -21,6 +21,7 @@ URLS = [
     ("https://user:pa55@mlflow.example/x?y=1", "https://user@mlflow.example/x?y=1"),
     ("postgresql://db/mlflow?user=me&password=pa55&sslmode=require", "postgresql://db/mlflow?user=me&sslmode=require"),
     ("https://host/x?TOKEN=pa55", "https://host/x"),
+    ("https://bucket.example/a?X-Amz-Signature=pa55&v=1", "https://bucket.example/a?v=1"),
 ]
 HARMLESS = [
     "sqlite:////var/mlflow.db",
