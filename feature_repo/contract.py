@@ -9,6 +9,10 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from artifacts.clock import Calendar
 from artifacts.refs import Digest, OnlineStore, Ref, Uri, key_digest
 
+NOTICE = dt.timedelta(hours=2)
+"""A prediction is asked for this long before the scheduled departure."""
+LATE_DAYS = 2
+"""Days in which late facts still change hours that are built."""
 RAW_TABLES = ("schedule", "departure", "arrival", "weather")
 
 # --- the raw lake: one artifact per service day below `lake`, one Parquet file per table --------------------------
@@ -29,7 +33,7 @@ class IngestSpec(BaseModel, frozen=True, extra="forbid"):
         default=None,
         description="A day that ends after this instant is still running and may be empty; none may without it.",
     )
-    late_days: int = Field(default=2, ge=0, description="The build's ``late_days``.")
+    late_days: int = Field(default=LATE_DAYS, ge=0, description="The build's ``late_days``.")
 
     @model_validator(mode="after")
     def _ordered(self) -> IngestSpec:
@@ -96,7 +100,7 @@ class CheckPolicy(BaseModel, frozen=True, extra="forbid"):
         description="The newest day of a training set lies at most this long before the partition: the horizon and a day.",
     )
     training_rows: int = Field(default=1000, gt=0, description="Least rows of a training set.")
-    lead: dt.timedelta = Field(default=dt.timedelta(hours=2), description="Prediction instant before the departure.")
+    lead: dt.timedelta = Field(default=NOTICE, description="Prediction instant before the departure.")
     known_share: float = Field(default=0.95, gt=0, le=1, description="Least non-null share of a 7-day feature.")
     seen_share: float = Field(default=0.05, gt=0, le=1, description="Least non-null share of any other feature.")
     leak_rows: int = Field(
@@ -181,7 +185,7 @@ class BuildSpec(BaseModel, frozen=True, extra="forbid"):
     end: AwareDatetime
     late_minutes: int = Field(default=15, gt=0, description="A flight this late, or later, counts as late.")
     late_days: int = Field(
-        default=2,
+        default=LATE_DAYS,
         ge=0,
         description="Days after its service day in which a fact may become known or be restated, and after it became known "
         "in which it may reach the lake.",
@@ -297,7 +301,7 @@ class TrainingSetSpec(BaseModel, frozen=True, extra="forbid"):
     as_of: AwareDatetime = Field(description="Knowledge cut-off: no fact that became available later is used.")
     first: dt.date = Field(description="First service day of the set.")
     label_horizon: dt.timedelta
-    notice: dt.timedelta = Field(default=dt.timedelta(hours=2), description="T lies this long before departure.")
+    notice: dt.timedelta = Field(default=NOTICE, description="T lies this long before departure.")
     late_minutes: int = Field(default=15, gt=0, description="A flight this late, or later, has label 1.")
     known_share: float = Field(
         default=0.99,

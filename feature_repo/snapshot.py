@@ -8,11 +8,10 @@ from artifacts import store
 from artifacts.clock import Calendar
 from artifacts.refs import Digest, Uri, join, key_digest
 from feature_repo.catalogue import CONGESTION_HOURS, VIEWS, WINDOW_HOURS
-from feature_repo.contract import BuildSpec, TrainingSetSpec
+from feature_repo.contract import LATE_DAYS, TrainingSetSpec
 
 HOUR = dt.timedelta(hours=1)
 DAY = dt.timedelta(days=1)
-LATE_DAYS = BuildSpec.model_fields["late_days"].default
 OLDEST = max(view.ttl + view.delay for view in VIEWS.values())
 """How far back from T a training set may read a view's rows."""
 

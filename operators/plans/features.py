@@ -7,8 +7,8 @@ import datetime as dt
 from pydantic import AwareDatetime, BaseModel
 
 from artifacts.refs import Uri
-from feature_repo.contract import BuildSpec, CheckOnlineSpec, IngestSpec, MaterializeSpec, OnlineRef
-from feature_repo.snapshot import LATE_DAYS, build_days, build_snapshot
+from feature_repo.contract import LATE_DAYS, BuildSpec, CheckOnlineSpec, IngestSpec, MaterializeSpec, OnlineRef
+from feature_repo.snapshot import build_days, build_snapshot
 from operators.pipelines import FeatureRepo
 
 HOUR = dt.timedelta(hours=1)

@@ -21,13 +21,13 @@ from operators.versions import versions
 from tests.integration.e2e.conftest import PARTITION, ROW, Stack
 from tests.make.operators import alive
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
 MODEL = ROW.model
 Found = TypeVar("Found")
 
 
-def wait_for(condition: Callable[[], Found | None], what: str, seconds: float = 600) -> Found:
+def wait_for(condition: Callable[[], Found | None], what: str, seconds: float = 1500) -> Found:
     until = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < until, (

@@ -2,8 +2,7 @@ import datetime as dt
 
 import pytest
 
-from feature_repo.contract import OnlineRef
-from feature_repo.snapshot import LATE_DAYS
+from feature_repo.contract import LATE_DAYS, OnlineRef
 from operators.pipelines import FLIGHTS
 from operators.plans.features import (
     Built,
