@@ -10,6 +10,8 @@ for the window):
 - ``late_share_w``: share that was late, cancelled or diverted, among flights whose outcome became known
 - ``cancelled_share_w``: share cancelled, among flights that left or were cancelled
 
+A window counts records by when they became known: one that is restated counts anew from then on, in place of the old one.
+
 Means and shares are null when the window holds nothing to divide by.
 """
 
