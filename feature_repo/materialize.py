@@ -99,13 +99,18 @@ class Materializer:
         return newest
 
     def _window_days(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta) -> list[dt.date]:
-        """The service days that may hold rows of the window; those before it only hold late facts and may be missing."""
+        """The service days that may hold rows of the window.
+
+        Those before it only hold late facts and may be missing; so may the day after the calendar's last, which holds the
+        hours in which late facts of that one arrive.
+        """
         earliest = self._calendar.of(start - HOUR - self._calendar.lateness - LONGEST_DELAY - lookback)
         needed = max(self._calendar.of(start - HOUR), self._calendar.first)
-        last = min(self._calendar.of(end - HOUR - TICK), self._calendar.last or dt.date.max)
+        last = self._calendar.of(end - HOUR - TICK)
         days = [earliest + n * DAY for n in range((last - earliest).days + 1)]
         there = {day for day in days if manifest(join(self._views, str(day))) is not None}
-        missing = [day for day in days if day >= needed and day not in there]
+        must = min(last, self._calendar.last or last)
+        missing = [day for day in days if needed <= day <= must and day not in there]
         if missing:
             raise DataFault([
                 f"{join(self._views, str(day))}: nothing has been published for this day; build its hours first"

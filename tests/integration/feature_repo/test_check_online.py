@@ -13,7 +13,7 @@ from artifacts.step import DataFault
 from feature_repo import online_rows
 from feature_repo.check_online import check_online
 from feature_repo.contract import CheckOnlineSpec, OnlineCheckRef
-from feature_repo.materialize import Materializer
+from feature_repo.materialize import DAY, Materializer
 from tests.make import expectations as make
 from tests.make.expectations import HOUR, MINUTE
 
@@ -96,3 +96,17 @@ def test_a_store_that_is_ahead_is_not_called_wrong(hours: Hours) -> None:
     found = hours.check(START + HOUR)
     assert (found.views["carrier"].ahead, found.views["carrier"].differing) == (1, 0)
     assert found.alarms == ("carrier: 1 rows are newer than the window and were not compared; who else writes?",)
+
+
+def test_the_hours_after_the_calendars_last_day_reach_the_store(hours: Hours) -> None:
+    """A build goes on for the hours of lateness, in which facts of the last day still arrive."""
+    assert make.CALENDAR.last is not None
+    after = make.CALENDAR.ends(make.CALENDAR.last)
+    for number in range(2):
+        rows: dict[str, list[Any]] = {"carrier": [("UA", after + (6 * number - 1) * HOUR, NONE, 0.5 + number)]}
+        day = make.CALENDAR.last + number * DAY
+        make.publish_tables(join(hours.views, str(day)), "view-day", make.view_day(rows))
+    end = make.CALENDAR.as_of(make.CALENDAR.last) + HOUR
+    assert hours.writer.write(after - 2 * HOUR, end).rows["carrier"] == 1
+    found = hours.check(end)
+    assert (found.views["carrier"].rows, found.views["carrier"].differing) == (1, 0)
