@@ -29,7 +29,8 @@ def choose_hours(repo: FeatureRepo, params: Mapping[str, Any]) -> dict[str, Any]
     except plans.HoursRefused as error:
         raise AirflowFailException(str(error)) from error
     if hours is None:
-        raise AirflowSkipException(f"no hour has closed since {built.built_to:%Y-%m-%dT%H:%MZ}")
+        since = built.built_to or repo.calendar.starts(repo.calendar.first)
+        raise AirflowSkipException(f"no hour has closed since {since:%Y-%m-%dT%H:%MZ}")
     return hours.model_dump(mode="json")
 
 

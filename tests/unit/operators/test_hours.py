@@ -1,6 +1,7 @@
 import datetime as dt
 
 import pytest
+from airflow.sdk.exceptions import AirflowSkipException
 
 from feature_repo.contract import LATE_DAYS, OnlineRef
 from operators.pipelines import FLIGHTS
@@ -14,6 +15,8 @@ from operators.plans.features import (
     ingest,
     materialize,
 )
+from operators.tasks.features import choose_hours
+from tests.make import control
 
 FIRST = FLIGHTS.calendar.starts(FLIGHTS.calendar.first)
 NOW = dt.datetime(2013, 9, 1, 14, 20, tzinfo=dt.UTC)
@@ -148,3 +151,9 @@ def test_views_that_a_replay_has_built_ahead_are_no_sign_of_a_clock_that_went_ba
     assert hours(FLIGHTS, built, NOW, None, None, replay=True) is None
     with pytest.raises(HoursRefused, match="it has gone back"):
         hours(FLIGHTS, built, NOW, None, None, replay=False)
+
+
+def test_a_repo_whose_calendar_has_not_begun_has_nothing_to_do(tmp_path, monkeypatch):
+    control.deployment(tmp_path, monkeypatch, FIRST + dt.timedelta(minutes=20))
+    with pytest.raises(AirflowSkipException, match="no hour has closed since 2013-01-01T"):
+        choose_hours(FLIGHTS, {"from": None, "to": None})
