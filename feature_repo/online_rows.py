@@ -161,7 +161,12 @@ class SqliteRows:
                     f"{self._path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, check_same_thread=False
                 )
                 self._connection.execute("PRAGMA query_only = ON")
-            return self._connection.execute(query, keys).fetchall()
+            try:
+                return self._connection.execute(query, keys).fetchall()
+            except sqlite3.OperationalError as error:
+                if "no such table" not in str(error):
+                    raise
+                return []  # a view that the next materialisation writes first; the others are there to be read
 
 
 @contextlib.contextmanager

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import runpy
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -21,7 +23,7 @@ from feature_repo import materialize as materialization
 from feature_repo import online as reading
 from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS
 from feature_repo.contract import MaterializeSpec
-from feature_repo.definitions import apply, feature_store, objects, online_config, registry_path
+from feature_repo.definitions import PROJECT, apply, feature_store, objects, online_config, registry_path
 from feature_repo.materialize import Materializer, materialize
 from feature_repo.online import OnlineFeatures, OnlineReader
 from feature_repo.online_server import OnlineUnavailable
@@ -439,6 +441,17 @@ def test_a_server_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
         failure = failure_of(result_uri)
         assert failure is not None
         assert failure.reason.startswith(f"OnlineUnavailable: {server.url}: ")
+
+
+def test_a_view_that_was_never_written_leaves_the_others_to_be_read(embedded: Store) -> None:
+    """A deploy may add a view before the first materialisation knows of it."""
+    embedded.publish(hourly([0.5]))
+    embedded.open().write(START, START + HOUR)
+    with contextlib.closing(sqlite3.connect(str(online_config(embedded.online)["path"]))) as database:
+        database.execute(f'DROP TABLE "{PROJECT}_weather"')
+    found = embedded.reader().read(["weather", "carrier"], {"origin": ["EWR"], "carrier": ["UA"]}, START)
+    assert found.status == {"weather": ["absent"], "carrier": ["present"]}
+    assert found.columns["carrier__late_share_3h"] == [0.5]
 
 
 def test_a_file_that_is_no_store_is_unavailable_not_a_crash(embedded: Store) -> None:
