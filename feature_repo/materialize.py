@@ -28,6 +28,7 @@ from feature_repo.contract import MaterializeSpec, OnlineRef
 from feature_repo.definitions import apply, feature_store, get_provider, single_writer
 from feature_repo.online_rows import Entity, Mark, Stored, entity_key, feature_values, online_rows
 from feature_repo.online_server import WRITE_SECONDS, reachable
+from feature_repo.snapshot import OLDEST
 from feature_repo.tables import VIEW_SCHEMAS, schema_problems
 
 DAY = dt.timedelta(days=1)
@@ -60,7 +61,8 @@ class Materializer:
         """Writes the newest row per entity of what became visible in [start, end); returns the rows written per view.
 
         Rows that became visible up to ``lookback`` before ``start`` are looked at again: a late record may have changed
-        them when their day was built anew. Those that say what is stored already are not written.
+        them when their day was built anew. Those that say what is stored already are not written. A view of which the
+        store holds nothing, since it was lost, replaced or is new, is filled with all that has not expired by ``start``.
 
         Raises DataFault when a day of the window has no artifact, when an artifact is not laid out as a view, and
         when a window longer than a day holds no row at all; OnlineUnavailable when the store does not answer. A view
@@ -70,6 +72,8 @@ class Materializer:
             raise DataFault([f"start={start:%Y-%m-%dT%H:%MZ} does not lie before end={end:%Y-%m-%dT%H:%MZ}"])
         newest = self._newest(start, end, lookback)
         alarms = self._alarms(newest, start, end)
+        if lookback:
+            self._refill(newest, start)
         with single_writer(self._online):
             rows = {view: self._put(view, found) for view, found in newest.items()}
         return OnlineRef(online=self._online, start=start, end=end, rows=rows, alarms=alarms)
@@ -97,6 +101,15 @@ class Materializer:
                 within = np.flatnonzero((visible >= first) & (visible < last))
                 take_newer(newest[view], newest_rows(view, rows.take(pa.array(within))))
         return newest
+
+    def _refill(self, newest: dict[str, dict[Entity, Stored]], start: dt.datetime) -> None:
+        """Adds the rows before the window to the views of which no entity of the window is stored."""
+        blank = [view for view, rows in newest.items() if not self._rows.marks(view, rows)]
+        older = self._newest(start, start, OLDEST) if blank else {}
+        for view in blank:
+            rows = older[view]
+            take_newer(rows, newest[view])
+            newest[view] = rows
 
     def _window_days(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta) -> list[dt.date]:
         """The service days that may hold rows of the window.

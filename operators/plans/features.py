@@ -132,9 +132,13 @@ def build(repo: FeatureRepo, store: Uri, asked: Hours) -> BuildSpec:
 
 
 def materialize(repo: FeatureRepo, store: Uri, online: str, asked: Hours, built: Built) -> MaterializeSpec | None:
-    """What has become available on the data clock since the last materialisation; None when nothing can have."""
-    start = built.materialized_to or asked.start
-    end = min(asked.now, asked.end + HOUR)
+    """What has become available on the data clock since the last materialisation; None when nothing can have.
+
+    Hours that were asked for again go into the store again, together with all that came after them.
+    """
+    reached = built.materialized_to or asked.start
+    start = min(reached, asked.start)
+    end = max(reached, min(asked.now, asked.end + HOUR))
     if end <= start:
         return None
     return MaterializeSpec(

@@ -217,6 +217,19 @@ def test_a_row_that_a_late_record_has_changed_is_written_anew(store: Store) -> N
     assert writer.write(START + HOUR, START + 2 * HOUR, lookback=days).rows["carrier"] == 0
 
 
+def test_a_store_that_was_lost_is_filled_again(store: Store, tmp_path: Path) -> None:
+    """The next hourly window brings back what has not expired, also of days that lie before its look back."""
+    days = dt.timedelta(days=5)
+    store.publish({"carrier": [("AA", START, NONE, 1.0)], "weather": [("EWR", START, NONE, 2.0)]})
+    store.publish({"carrier": [("UA", START + days, NONE, 3.0)]}, make.DAY + days)
+    writer, later = store.open(), START + days
+    assert writer.write(later, later + HOUR, lookback=HOUR).rows == none_but(carrier=2, weather=1)
+    assert store.value(later, "AA") == (1.0, "present", days.total_seconds())
+    lost = Store(tmp_path, str(tmp_path / "another"))  # holds nothing, as the first one did
+    assert lost.open().write(later, later + HOUR, lookback=HOUR).rows == none_but(carrier=2, weather=1)
+    assert lost.open().write(later, later + HOUR, lookback=HOUR).rows == none_but()
+
+
 def test_a_day_that_is_built_again_is_read_again(store: Store) -> None:
     store.publish(hourly([1.0]))
     writer = store.open()

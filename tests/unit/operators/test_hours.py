@@ -64,7 +64,17 @@ def test_materialisation_follows_the_data_clock_not_the_build():
     spec = materialize(FLIGHTS, "file:///store", "online", asked, Built())
     assert spec
     assert (spec.start, spec.end) == (asked.start, NOW)
-    assert materialize(FLIGHTS, "file:///store", "online", asked, Built(materialized_to=NOW)) is None
+    ahead = asked.model_copy(update={"start": NOW + dt.timedelta(hours=1)})
+    assert materialize(FLIGHTS, "file:///store", "online", ahead, Built(materialized_to=NOW)) is None
+
+
+def test_hours_that_are_built_again_reach_the_store_again():
+    built = Built(built_to=NOW.replace(minute=0), materialized_to=NOW)
+    asked = hours(FLIGHTS, built, NOW, "2013-08-20", "2013-08-21", replay=False)
+    assert asked
+    spec = materialize(FLIGHTS, "file:///store", "online", asked, built)
+    assert spec
+    assert (spec.start, spec.end) == (asked.start, NOW)
 
 
 def test_a_gap_is_refused_since_nothing_would_ever_fill_it():
@@ -84,7 +94,7 @@ def test_a_window_looks_back_as_far_as_late_records_change_rows():
     assert asked
     spec = materialize(FLIGHTS, "file:///store", "online", asked, Built(materialized_to=NOW - dt.timedelta(hours=1)))
     assert spec
-    assert (spec.start, spec.end, spec.lookback) == (NOW - dt.timedelta(hours=1), NOW, dt.timedelta(days=LATE_DAYS))
+    assert (spec.start, spec.end, spec.lookback) == (asked.start, NOW, dt.timedelta(days=LATE_DAYS))
 
 
 def test_each_hour_reads_another_sample_back():
