@@ -70,18 +70,18 @@ class Materializer:
         """
         if end <= start:
             raise DataFault([f"start={start:%Y-%m-%dT%H:%MZ} does not lie before end={end:%Y-%m-%dT%H:%MZ}"])
-        newest = self._newest(start, end, lookback)
-        alarms = self._alarms(newest, start, end)
+        newest, fresh = self._newest(start, end, lookback)
+        alarms = self._alarms(fresh, start, end)
         if lookback:
             self._refill(newest, start)
         with single_writer(self._online):
             rows = {view: self._put(view, found) for view, found in newest.items()}
         return OnlineRef(online=self._online, start=start, end=end, rows=rows, alarms=alarms)
 
-    def _alarms(self, newest: dict[str, dict[Entity, Stored]], start: dt.datetime, end: dt.datetime) -> tuple[str, ...]:
+    def _alarms(self, fresh: set[str], start: dt.datetime, end: dt.datetime) -> tuple[str, ...]:
         """What is missing from a window that is long enough to hold it; raises DataFault when that is everything."""
         window = f"[{start:%Y-%m-%dT%H:%MZ}, {end:%Y-%m-%dT%H:%MZ})"
-        empty = [view for view, rows in newest.items() if not rows]
+        empty = [view for view in FEATURES if view not in fresh]
         if len(empty) == len(FEATURES):
             nothing = f"no row of any view became available in {window}"
             if end - start > DAY:
@@ -89,10 +89,13 @@ class Materializer:
             return (nothing,) if end - start >= HOUR else ()
         return tuple(f"{view}: no row became available in {window}" for view in empty) if end - start > DAY else ()
 
-    def _newest(self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta) -> dict[str, dict[Entity, Stored]]:
-        """View -> entity -> its newest row of the window, by event time, then by available time."""
-        first, last = (start - lookback - EPOCH) // TICK, (end - EPOCH) // TICK
+    def _newest(
+        self, start: dt.datetime, end: dt.datetime, lookback: dt.timedelta
+    ) -> tuple[dict[str, dict[Entity, Stored]], set[str]]:
+        """View -> entity -> its newest row, by event time, then by available time; and the views with rows since ``start``."""
+        first, begin, last = ((at - EPOCH) // TICK for at in (start - lookback, start, end))
         newest: dict[str, dict[Entity, Stored]] = {view: {} for view in FEATURES}
+        fresh: set[str] = set()
         days = self._window_days(start, end, lookback)
         for number, day in enumerate(days):
             progress(number / len(days), f"reading {day}")
@@ -100,12 +103,14 @@ class Materializer:
                 visible = rows[VISIBLE].to_numpy()
                 within = np.flatnonzero((visible >= first) & (visible < last))
                 take_newer(newest[view], newest_rows(view, rows.take(pa.array(within))))
-        return newest
+                if (visible[within] >= begin).any():
+                    fresh.add(view)
+        return newest, fresh
 
     def _refill(self, newest: dict[str, dict[Entity, Stored]], start: dt.datetime) -> None:
         """Adds the rows before the window to the views of which no entity of the window is stored."""
         blank = [view for view, rows in newest.items() if not self._rows.marks(view, rows)]
-        older = self._newest(start, start, OLDEST) if blank else {}
+        older = self._newest(start, start, OLDEST)[0] if blank else {}
         for view in blank:
             rows = older[view]
             take_newer(rows, newest[view])

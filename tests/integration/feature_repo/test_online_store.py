@@ -347,6 +347,18 @@ def test_a_window_without_rows_is_an_alarm(store: Store) -> None:
     )
 
 
+def test_rows_that_are_only_looked_at_again_silence_no_alarm(embedded: Store) -> None:
+    embedded.publish(hourly([1.0]))
+    for number in range(1, 3):
+        embedded.publish({}, make.DAY + number * dt.timedelta(days=1))
+    writer, days = embedded.open(), dt.timedelta(days=2)
+    quiet = writer.write(START + HOUR, START + 2 * HOUR, lookback=days)
+    assert quiet.rows == none_but(carrier=1)
+    assert quiet.alarms == ("no row of any view became available in [2013-01-08T13:00Z, 2013-01-08T14:00Z)",)
+    with pytest.raises(DataFault, match="no row of any view became available"):
+        writer.write(START + HOUR, START + 27 * HOUR, lookback=days)
+
+
 def test_the_step_tells_what_is_wrong_with_the_views(embedded: Store, tmp_path: Path) -> None:
     spec = MaterializeSpec(
         calendar=make.CALENDAR, views=embedded.views, online=embedded.online, start=START, end=START + HOUR
