@@ -138,7 +138,7 @@ def verdict(views: Mapping[str, ComparedView], policy: OnlinePolicy) -> tuple[li
         line = (
             f"{view}: {found.differing} of {found.rows} rows differ from the views, such as {'; '.join(found.examples)}"
         )
-        if found.share > policy.fail_share:
+        if found.share > policy.fail_share and found.differing >= min(policy.fail_rows, found.rows):
             faults.append(f"{line}; at most {policy.fail_share:.1%} may; who else writes to this store?")
         elif found.share > policy.alarm_share:
             alarms.append(line)

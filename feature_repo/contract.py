@@ -245,6 +245,11 @@ class OnlinePolicy(BaseModel, frozen=True, extra="forbid"):
 
     alarm_share: float = Field(default=0.001, ge=0, lt=1, description="A larger share of differing rows is an alarm.")
     fail_share: float = Field(default=0.01, ge=0, lt=1, description="A larger share of differing rows fails the run.")
+    fail_rows: int = Field(
+        default=2,
+        gt=0,
+        description="Fewer differing rows are an alarm, unless they are all there are: one of 3 airports is 33 %.",
+    )
     relative: float = Field(default=1e-6, ge=0, description="Relative difference up to which numbers are equal.")
     entities: int = Field(default=1000, gt=0, description="Entities that are read back per view, at most.")
 

@@ -1,5 +1,7 @@
 """Puts what became visible in [start, end) into the online store, and never an older event over a newer one.
 
+One exception: a row that a new build no longer has gives way to the newest that there is.
+
 The window is explicit and half open: what becomes visible at ``end`` itself belongs to the next window. A row is visible
 from its available time on, or from the end of its view's delay where that is later, so that the store always holds what
 the as-of join would choose. Feast's own ``materialize`` goes by event time, so it never sees late facts
@@ -61,7 +63,7 @@ class Materializer:
         """Writes the newest row per entity of what became visible in [start, end); returns the rows written per view.
 
         Rows that became visible up to ``lookback`` before ``start`` are looked at again: a late record may have changed
-        them when their day was built anew. Those that say what is stored already are not written. A view of which the
+        them, or taken them away, when their day was built anew. Those that say what is stored already are not written. A view of which the
         store holds nothing, since it was lost, replaced or is new, is filled with all that has not expired by ``start``.
 
         Raises DataFault when a day of the window has no artifact, when an artifact is not laid out as a view, and
@@ -75,7 +77,8 @@ class Materializer:
         if lookback:
             self._refill(newest, start)
         with single_writer(self._online):
-            rows = {view: self._put(view, found) for view, found in newest.items()}
+            window = (start - lookback - EPOCH) // TICK, (end - EPOCH) // TICK
+            rows = {view: self._put(view, found, window) for view, found in newest.items()}
         return OnlineRef(online=self._online, start=start, end=end, rows=rows, alarms=alarms)
 
     def _alarms(self, fresh: set[str], start: dt.datetime, end: dt.datetime) -> tuple[str, ...]:
@@ -148,15 +151,17 @@ class Materializer:
             self._days.popitem(last=False)
         return kept[1]
 
-    def _put(self, view: str, rows: dict[Entity, Stored]) -> int:
-        """Writes the rows that are news to the store; returns how many were."""
+    def _put(self, view: str, rows: dict[Entity, Stored], window: tuple[int, int]) -> int:
+        """Writes the rows that are news to the store, or take the place of one that is gone; returns how many did."""
         if not rows:
             return 0
         stored = self._rows.marks(view, rows)
         batch = [
             (entity_key(view, entity), feature_values(view, row), _instant(row.event), _instant(row.available))
             for entity, row in sorted(rows.items())
-            if entity not in stored or is_news(row.mark, stored[entity])
+            if entity not in stored
+            or is_news(row.mark, stored[entity])
+            or is_gone(view, row.mark, stored[entity], window)
         ]
         if batch:
             with reachable(self._online):
@@ -214,6 +219,12 @@ def take_newer(kept: dict[Entity, Stored], found: Mapping[Entity, Stored]) -> No
 def is_news(mark: Mark, stored: Mark) -> bool:
     """Whether a row goes over another one: it is newer by event time, then by available time, or the same told anew."""
     return mark[:2] > stored[:2] or (mark[:2] == stored[:2] and mark != stored)
+
+
+def is_gone(view: str, newest: Mark, stored: Mark, window: tuple[int, int]) -> bool:
+    """Whether the views no longer have the stored row: it became visible in the window, whose newest row is an older one."""
+    visible = max(stored[0] + VIEWS[view].delay // TICK, stored[1])
+    return window[0] <= visible < window[1] and newest[:2] < stored[:2]
 
 
 def _instant(microseconds: int) -> dt.datetime:

@@ -217,6 +217,17 @@ def test_a_row_that_a_late_record_has_changed_is_written_anew(store: Store) -> N
     assert writer.write(START + HOUR, START + 2 * HOUR, lookback=days).rows["carrier"] == 0
 
 
+def test_a_row_that_a_new_build_no_longer_has_gives_way(store: Store) -> None:
+    rows: list[Any] = [("UA", START, NONE, 1.0), ("UA", START + HOUR, NONE, 2.0)]
+    store.publish({"carrier": rows})
+    writer = store.open()
+    writer.write(START, START + 2 * HOUR)
+    store.publish({"carrier": rows[:1]})
+    assert writer.write(START + 2 * HOUR, START + 3 * HOUR, lookback=2 * HOUR).rows["carrier"] == 1
+    assert store.value(START + HOUR) == (1.0, "present", 3600.0)
+    assert writer.write(START + 2 * HOUR, START + 3 * HOUR, lookback=2 * HOUR).rows["carrier"] == 0
+
+
 def test_a_store_that_was_lost_is_filled_again(store: Store, tmp_path: Path) -> None:
     """The next hourly window brings back what has not expired, also of days that lie before its look back."""
     days = dt.timedelta(days=5)

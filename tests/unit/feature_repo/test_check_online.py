@@ -73,6 +73,12 @@ def test_how_many_are_too_many(differing: int, alarms: int, faults: int) -> None
     assert all("weather" in line and "EWR: temp is 1.0, offline 2.0" in line for lines in said for line in lines)
 
 
+@pytest.mark.parametrize(("rows", "differing", "fails"), [(3, 1, False), (3, 2, True), (1, 1, True), (99, 1, False)])
+def test_one_row_of_a_small_view_is_an_alarm(rows: int, differing: int, fails: bool) -> None:
+    alarms, faults = verdict({"weather": ComparedView(rows=rows, differing=differing)}, POLICY)
+    assert (len(alarms), len(faults)) == ((0, 1) if fails else (1, 0))
+
+
 def test_the_sample_is_the_seeds() -> None:
     rows = {"weather": {(f"E{number}",): stored() for number in range(50)}, "carrier": {("UA",): stored()}}
 
