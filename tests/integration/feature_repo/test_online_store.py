@@ -546,7 +546,7 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(tmp_path: Path, capfd
     assert failure is not None
     assert failure.reason == (
         f"{spec_uri}: online: the URL holds a password; take it out and set PERENNIAL_ONLINE_PASSWORD instead "
-        "(got 'redis://***@cache:7000/2')"
+        "(got 'redis://ann@cache:7000/2')"
     )
     assert "hush" not in capfd.readouterr().err
 
