@@ -182,9 +182,8 @@ def publish(uri: Uri, kind: str) -> Iterator[Draft]:
     attempt = f"attempt-{uuid.uuid4().hex}"
     target = local_path(uri)
     folder = target / attempt if target else Path(tempfile.mkdtemp(prefix="perennial-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    lock = _claimed(folder)
     draft = Draft(folder)
-    lock = _locked(folder)
     try:
         yield draft
         files = entries_of(folder)
@@ -223,12 +222,19 @@ def _check_upload(place: remote.Place, files: tuple[FileEntry, ...]) -> None:
         raise ArtifactCorrupt(f"{place.uri}: {lost} were put, but the store lists {there}; write it again")
 
 
-def _locked(folder: Path) -> int:
-    """A lock on an attempt's folder: while its descriptor is open, cleaning takes it for one that is being written."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    with suppress(OSError):  # a file system without locks; there the age alone has to tell
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return descriptor
+def _claimed(folder: Path) -> int:
+    """Makes an attempt's folder and locks it: while the descriptor is open, cleaning takes it for one that is being written."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # cleaned away before it could be locked
+        with suppress(OSError):  # a file system without locks; there the age alone has to tell
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)
 
 
 def _sync(folder: Path, files: tuple[FileEntry, ...]) -> None:

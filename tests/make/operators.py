@@ -31,6 +31,20 @@ class Lines:
         self.lines.append(event % args)
 
 
+class Telling(Lines):
+    """A log that lets the toy's ``progress`` go on once each part has been told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def info(self, event: str, *args: Any) -> None:
+        """Keeps one line, and answers the toy when it is one of progress."""
+        super().info(event, *args)
+        if "% part " in self.lines[-1]:
+            (self._folder / f"runs.told-{self.lines[-1].split('part ')[1][0]}").touch()
+
+
 def toy_call(folder: Path, does: str = "work", gate: str = "", output: Uri | None = None, **call: Any) -> StepCall:
     """A call of the toy step that publishes below ``folder``, or at ``output``."""
 

@@ -18,7 +18,7 @@ from artifacts.settings import ROOT
 from operators.ledger import Attempt
 from operators.process import StepFailed, StepRefused
 from operators.steps import load
-from tests.make.operators import Lines, alive, ledger, runner, runs, toy_step
+from tests.make.operators import Lines, Telling, alive, ledger, runner, runs, toy_step
 from tests.make.toy_step import ToyRef, wait_for
 
 
@@ -102,15 +102,7 @@ def _run_and(one: Any, then: Any) -> None:
 
 
 def test_progress_is_told_as_it_moves(tmp_path: Path) -> None:
-    class Telling(Lines):
-        """Lets the step go on once its progress has been told."""
-
-        def info(self, event: str, *args: Any) -> None:
-            super().info(event, *args)
-            if "% part " in self.lines[-1]:
-                (tmp_path / f"runs.told-{self.lines[-1].split('part ')[1][0]}").touch()
-
-    one = runner(tmp_path, "progress", log=Telling())
+    one = runner(tmp_path, "progress", log=Telling(tmp_path))
     one.run()
     told = [line.split("% ")[1].split(",")[0] for line in one.log.lines if "% part" in line]
     assert told == [f"part {number}" for number in range(1, 6)]

@@ -12,7 +12,7 @@ from artifacts.refs import Uri, join
 from operators.process import StepFailed, StepRefused
 from operators.steps import load
 from tests.make import s3
-from tests.make.operators import ledger, runner, runs, toy_step
+from tests.make.operators import Telling, ledger, runner, runs, toy_step
 from tests.make.stores import declare
 from tests.make.toy_step import ToyRef
 
@@ -35,7 +35,8 @@ def test_a_step_is_run_once_and_its_result_is_read(lake: Uri, tmp_path: Path) ->
 
 
 def test_progress_and_failure_come_through_the_store(lake: Uri, tmp_path: Path) -> None:
-    moving = runner(tmp_path, step=toy_step(tmp_path, "progress", store=lake, output=join(lake, "made")))
+    step = toy_step(tmp_path, "progress", store=lake, output=join(lake, "made"))
+    moving = runner(tmp_path, step=step, log=Telling(tmp_path))
     moving.run()
     assert [line for line in moving.log.lines if "% part" in line]
     with pytest.raises(StepRefused, match="exit 65: flights"):
