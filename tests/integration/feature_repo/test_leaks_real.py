@@ -19,7 +19,11 @@ FIRST, LAST = dt.date(2013, 2, 4), dt.date(2013, 3, 10)  # five weeks with the b
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
     """One row per flight: what its tables say, and the label of the reference model."""
-    raw = {name: table.to_pandas() for name, table in nycflights13.tables(CALENDAR, FIRST, LAST).items() if name != "weather"}
+    raw = {
+        name: table.to_pandas()
+        for name, table in nycflights13.tables(CALENDAR, FIRST, LAST).items()
+        if name != "weather"
+    }
     left = raw["departure"]
     left = left[(left.day >= FIRST) & (left.day <= LAST)].set_index("flight_id")
     came = raw["arrival"].set_index("flight_id").reindex(left.index)
