@@ -8,11 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def report(name: str, figures: Mapping[str, float], targets: Mapping[str, str]) -> None:
+def parser(name: str) -> argparse.ArgumentParser:
+    """The options that every benchmark has; one with more adds them and gives what it parsed to ``report``."""
+    options = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    options.add_argument("--json", type=Path, help="where to write the figures")
+    return options
+
+
+def report(
+    name: str, figures: Mapping[str, float], targets: Mapping[str, str], asked: argparse.Namespace | None = None
+) -> None:
     """Prints the figures beside their targets and writes them to the file that ``--json`` names."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    arguments, _ = parser.parse_known_args()  # a benchmark may have words of its own
+    arguments = asked or parser(name).parse_args()
     width = max(map(len, figures))
     for key, value in figures.items():
         print(f"{key:<{width}}  {value:>12.4g}  {('target ' + targets[key]) if key in targets else ''}".rstrip())

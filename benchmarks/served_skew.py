@@ -10,19 +10,20 @@ from __future__ import annotations
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from artifacts.refs import Digest, join, short
+from artifacts.refs import Digest
 from artifacts.store import read_ref
 from benchmarks.report import report
 from benchmarks.ten_days import DAY, done, later_rows
 from feature_repo.contract import DatasetRef
-from monitoring.contract import SkewRef, SkewSpec
+from monitoring.skew_contract import SkewRef, SkewSpec
+from operators.calls import watch as calls
 from operators.demo.facts import FIRST_PARTITION, MODEL
 from operators.demo.loop import DAYS
 from operators.ledger import ledger
 from operators.pipelines import pipeline
 from operators.plans.watch import logged
 from operators.settings import platform
-from operators.steps import PENDING, StepCall
+from operators.steps import PENDING
 from operators.versions import by_package
 from serving.contract import PackageRef, PredictionsRef
 
@@ -42,14 +43,7 @@ def answered_by(log: tuple[PredictionsRef, ...]) -> dict[Digest, tuple[Predictio
 def skew(package: PackageRef, log: tuple[PredictionsRef, ...], dataset: DatasetRef) -> SkewRef:
     """The skew of one package."""
     spec = SkewSpec(model=MODEL, package=package, predictions=log, dataset=dataset, output=PENDING)
-    call = StepCall(
-        "monitoring.skew",
-        "monitoring",
-        lambda: spec,
-        SkewRef,
-        output=lambda _, key: join(platform().store, "skew", MODEL, short(key)),
-    )
-    return SkewRef.model_validate(done(call))
+    return SkewRef.model_validate(done(calls.skew(pipeline(MODEL), spec)))
 
 
 def figures(found: list[SkewRef]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from artifacts.refs import Digest
 
 PREDICTION = "prediction"  # the name under which the model's score is watched
+LABEL = "label"  # and the share of positive labels
 
 
 class Limits(BaseModel, frozen=True, extra="forbid"):
@@ -58,3 +59,4 @@ class Baseline(BaseModel, frozen=True, extra="forbid"):
     blocks: int
     features: tuple[Monitored, ...] = Field(min_length=1)
     prediction: Monitored
+    label: Monitored

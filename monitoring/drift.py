@@ -1,20 +1,21 @@
-"""How far two samples lie apart: our PSI, vectorised over blocks, and Evidently's report. The one module that touches Evidently.
+"""How far two samples lie apart: Evidently's PSI over the reference's bins. The one module that touches Evidently.
 
-PSI = sum over bins of (p - q) ln(p / q), where p and q are the shares of current and reference. A null is a bin of its
-own, since it is a value that the model sees. Evidently's own PSI differs by definition in one place: it cuts numeric
-columns into equally wide bins of both samples together (Sturges), we cut at the quantiles of the reference alone, so
-that no outlier empties the bins. On categories, and on numbers with at most 20 values, both agree up to pooling.
+PSI = sum over bins of (p - q) ln(p / q), where p and q are the shares of current and reference. Evidently gets codes, not
+raw values: numbers cut at the quantiles of the reference alone (its own equally wide bins of both samples together are
+emptied by one outlier), and null as a bin, since it is a value that the model sees. ``psi`` is the same figure for many
+pairs of counts at once (a test holds both to 1e-9), which calibration on thousands of blocks needs.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ from artifacts.step import DataFault
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
+Distance: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any], float], Any]
+
+TINY = 1e-4  # evidently/legacy/calculations/stattests/utils.py, get_binned_data
+NULL, RARE = "(null)", "(rare)"
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,17 @@ class Bins:
         else:
             found = _places(values, missing, self.categories)
         return np.where(missing, self.width - 1, found)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each code is called, numeric bins numbered so that they sort."""
+        if self.kind == "categorical":
+            return (*self.categories, NULL)
+        if not self.edges:
+            return ("any", NULL)
+        between = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(self.edges)]
+        names = [f"up to {self.edges[0]:.4g}", *between, f"above {self.edges[-1]:.4g}"]
+        return (*(f"{place:02d}: {name}" for place, name in enumerate(names)), NULL)
 
     def extended(self, values: npt.NDArray[Any]) -> Bins:
         """The same bins with every new category of ``values`` added at the end; numeric bins stay as they are."""
@@ -90,22 +106,48 @@ def shares(counts: npt.NDArray[Any]) -> Floats:
         return np.asarray(counts / total, dtype=np.float64)
 
 
-def psi(current: npt.NDArray[Any], reference: npt.NDArray[Any], floor: float, rare: float = 0.0) -> Floats:
-    """Population stability index of counts [..., k] against counts [..., k] -> [...].
+def pooled(
+    current: npt.NDArray[Any], reference: npt.NDArray[Any], rare: float
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Both sides' counts [..., k] with one more bin at the end, into which those below ``rare`` on both sides have moved."""
+    current, reference = np.broadcast_arrays(current, reference)
+    moved = (shares(current) < rare) & (shares(reference) < rare)
+    sides = [
+        np.concatenate([np.where(moved, 0, side), np.where(moved, side, 0).sum(axis=-1, keepdims=True)], axis=-1)
+        for side in (current, reference)
+    ]
+    return sides[0], sides[1]
 
-    Bins whose share is below ``rare`` on both sides are pooled into one. An empty bin counts as ``floor``.
-    """
-    p, q = np.broadcast_arrays(shares(current), shares(reference))
-    pooled = (p < rare) & (q < rare)
-    parts = np.where(pooled, 0.0, _terms(p, q, floor)).sum(axis=-1)
-    p_rest, q_rest = (np.where(pooled, side, 0.0).sum(axis=-1) for side in (p, q))
-    return np.asarray(parts + np.where(pooled.any(axis=-1), _terms(p_rest, q_rest, floor), 0.0))
+
+def psi(current: npt.NDArray[Any], reference: npt.NDArray[Any], rare: float = 0.0) -> Floats:
+    """Population stability index of counts [..., k] against counts [..., k] -> [...], by Evidently's definition."""
+    sides = pooled(current, reference, rare)
+    p, q = _filled(shares(sides[0])), _filled(shares(sides[1]))
+    seen = (sides[0] > 0) | (sides[1] > 0)
+    known = (sides[0].sum(axis=-1) > 0) & (sides[1].sum(axis=-1) > 0)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, np.where(seen, (p - q) * np.log(p / q), 0.0).sum(axis=-1), np.nan)
 
 
-def _terms(p: Floats, q: Floats, floor: float) -> Floats:
-    """The summand of each bin; a bin that is empty on both sides adds nothing."""
-    p, q = np.maximum(p, floor), np.maximum(q, floor)
-    return np.asarray((p - q) * np.log(p / q))
+def _filled(share: Floats) -> Floats:
+    """Shares with every 0 replaced as Evidently does: by 0.0001, or where a share is that small, by its millionth."""
+    least = np.where(share > 0, share, np.inf).min(axis=-1, keepdims=True)
+    filled = np.where(share == 0, np.where(least <= TINY, least / 1e6, TINY), share)
+    return np.asarray(filled, dtype=np.float64)
+
+
+def distance(current: npt.NDArray[Any], reference: npt.NDArray[Any], rare: float = 0.0) -> float:
+    """Evidently's own PSI of counts [k] against counts [k]; what a check decides by."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    import pandas as pd  # noqa: PLC0415  with Evidently 4 s of import, which a window with too few rows need not pay
+    from evidently.legacy.calculations.stattests import psi_stat_test  # noqa: PLC0415
+    from evidently.legacy.core import ColumnType  # noqa: PLC0415
+
+    sides = pooled(current, reference, rare)
+    if not all(side.sum() for side in sides):
+        return float("nan")
+    rows = [pd.Series(np.repeat(np.arange(len(side)), side)) for side in sides]
+    return float(psi_stat_test(rows[1], rows[0], ColumnType.Categorical, None).drift_score)
 
 
 def day_counts(codes: Codes, days: Codes, width: int) -> npt.NDArray[np.int64]:
@@ -128,41 +170,45 @@ def finite(score: float, what: str) -> float:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One side of Evidently's report: columns of equal length."""
+class Binned:
+    """One column of Evidently's report: counts of both sides per bin, and what the bins are called."""
 
-    numeric: Mapping[str, npt.NDArray[Any]]
-    categorical: Mapping[str, npt.NDArray[Any]]
+    labels: tuple[str, ...]
+    current: npt.NDArray[Any]
+    reference: npt.NDArray[Any]
+    threshold: float
+    rare: float = 0.0
 
 
-def report(current: Sample, reference: Sample, thresholds: Mapping[str, float], folder: Path) -> dict[str, float]:
+def report(columns: Mapping[str, Binned], folder: Path) -> dict[str, float]:
     """Writes Evidently's ``report.html`` and ``report.json`` into a folder; returns its PSI per column.
 
-    Both sides must have the columns of ``thresholds`` with at least one value each. The method is pinned to PSI in
-    every column, since Evidently's default changes with the number of rows.
+    The columns are the bins that the check decided by, so the report shows the same figures. The method is pinned to PSI
+    in every column, since Evidently's default changes with the number of rows.
     """
     os.environ.setdefault("DO_NOT_TRACK", "1")
-    import pandas as pd  # noqa: PLC0415  with Evidently 4 s of import, which a window with too few rows need not pay
+    import pandas as pd  # noqa: PLC0415
     from evidently import DataDefinition, Dataset, Report  # noqa: PLC0415
     from evidently.presets import DataDriftPreset  # noqa: PLC0415
 
-    numeric = [name for name in thresholds if name in reference.numeric]
-    categorical = [name for name in thresholds if name in reference.categorical]
-    definition = DataDefinition(numerical_columns=numeric, categorical_columns=categorical)
+    pairs = {name: pooled(binned.current, binned.reference, binned.rare) for name, binned in columns.items()}
+    definition = DataDefinition(categorical_columns=list(columns))
     sides = [
         Dataset.from_pandas(
             pd.DataFrame({
-                **{name: side.numeric[name] for name in numeric},
-                **{name: side.categorical[name] for name in categorical},
+                name: pd.Categorical.from_codes(
+                    np.repeat(np.arange(len(pairs[name][place])), pairs[name][place]), [*binned.labels, RARE]
+                )
+                for name, binned in columns.items()
             }),
             data_definition=definition,
         )
-        for side in (current, reference)
+        for place in (0, 1)
     ]
     preset = DataDriftPreset(
-        columns=[*numeric, *categorical],
-        per_column_method=dict.fromkeys(thresholds, "psi"),
-        per_column_threshold=dict(thresholds),
+        columns=list(columns),
+        per_column_method=dict.fromkeys(columns, "psi"),
+        per_column_threshold={name: binned.threshold for name, binned in columns.items()},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # constant columns make Evidently's histograms warn; they are findings of ours

@@ -9,14 +9,11 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from monitoring.baseline import Limits, Monitored
-from monitoring.contract import DriftPolicy, Finding, Quality
-from monitoring.drift import Bins, finite, nulls, psi
+from monitoring.contract import DRIFTED, DriftPolicy, Estimate, Finding, Quality
+from monitoring.drift import Binned, Bins, Distance, finite, nulls, psi
 from monitoring.words import moved_category, moved_mean, moved_nulls, new_categories, title
 
 Outcome = Literal["checked", "insufficient", "incident"]
-
-BROKEN = frozenset({"missing", "empty", "constant"})  # the feed is at fault, not the world
-DRIFTED = frozenset({"drift", "nulls", "unseen"})
 
 
 class Figures(BaseModel, frozen=True, extra="forbid"):
@@ -34,6 +31,7 @@ class Figures(BaseModel, frozen=True, extra="forbid"):
     mean_reference: float | None = None
     median: float | None = None
     bins: tuple[int, ...] = Field(default=(), description="Counts of the window; the last is of nulls.")
+    new_categories: tuple[str, ...] = Field(default=(), description="Bins that the reference lacks, before the last.")
 
 
 class CheckReport(BaseModel, frozen=True, extra="forbid"):
@@ -49,34 +47,47 @@ class CheckReport(BaseModel, frozen=True, extra="forbid"):
     features: tuple[Figures, ...]
     prediction: Figures | None
     prediction_threshold: float | None
+    label: Figures | None
     quality: Quality | None
+    estimate: Estimate | None
     notes: tuple[str, ...]
-    evidently_psi: dict[str, float] = {}
 
 
 def missing(feature: Monitored) -> Figures:
     """The figures of a column that the log does not have."""
-    words = f"{title(feature.name)}: the column is missing from the prediction log"
+    return _unmeasured(feature, "missing", "the column is missing from the prediction log")
+
+
+def changed_type(feature: Monitored, held: str) -> Figures:
+    """The figures of a column whose type is not the reference's any more."""
+    return _unmeasured(feature, "type", f"the log holds {held}, the reference has numbers; mend the column's producer")
+
+
+def _unmeasured(feature: Monitored, kind: Literal["missing", "type"], what: str) -> Figures:
+    words = f"{title(feature.name)}: {what}"
     return Figures(
-        finding=Finding(
-            feature=feature.name, kind="missing", score=None, threshold=None, weight=feature.weight, words=words
-        )
+        finding=Finding(feature=feature.name, kind=kind, score=None, threshold=None, weight=feature.weight, words=words)
     )
 
 
-def measure(feature: Monitored, values: npt.NDArray[Any], days: int, policy: DriftPolicy) -> Figures:
-    """The figures of one feature's values [B], B > 0, in a window of ``days`` partitions; DataFault on a NaN score."""
+def measure(
+    feature: Monitored, values: npt.NDArray[Any], days: int, policy: DriftPolicy, distance: Distance = psi
+) -> Figures:
+    """The figures of one feature's values [B], B > 0, in a window of ``days`` partitions; DataFault on a NaN score.
+
+    ``distance`` takes the counts of window and reference, and the share below which bins are pooled.
+    """
     limits = feature.limit(days)
     known = values[~nulls(values)]
     bins = Bins(feature.kind, feature.edges, feature.categories)
     wider = bins.extended(values)
     counts = np.bincount(wider.codes(values), minlength=wider.width)
-    before = np.array([*feature.counts[:-1], *[0] * (wider.width - bins.width), feature.counts[-1]])
+    before = _before(feature, wider.width)
     unseen = float(counts[bins.width - 1 : wider.width - 1].sum() / len(values)) if wider.width > bins.width else 0.0
     rare = policy.rare_share if feature.kind == "categorical" else 0.0
     figures = Figures(
         finding=Finding(feature=feature.name, kind="ok", score=None, threshold=None, weight=feature.weight, words="-"),
-        psi=finite(float(psi(counts, before, policy.share_floor, rare)), f"drift of '{feature.name}'"),
+        psi=finite(float(distance(counts, before, rare)), f"drift of '{feature.name}'"),
         psi_threshold=max(policy.psi_drift, limits.psi),
         null_share=1 - len(known) / len(values),
         null_share_reference=feature.null_share,
@@ -87,6 +98,7 @@ def measure(feature: Monitored, values: npt.NDArray[Any], days: int, policy: Dri
         mean_reference=feature.mean,
         median=float(np.median(known)) if feature.kind == "numeric" and len(known) else None,
         bins=tuple(counts.tolist()),
+        new_categories=wider.categories[len(bins.categories) :],
     )
     kind, score, threshold = _verdict(figures, limits, stuck=_stuck(feature, known, limits, policy), policy=policy)
     finding = Finding(
@@ -98,6 +110,23 @@ def measure(feature: Monitored, values: npt.NDArray[Any], days: int, policy: Dri
         words=_words(kind, feature, figures, wider),
     )
     return figures.model_copy(update={"finding": finding})
+
+
+def _before(feature: Monitored, width: int) -> npt.NDArray[np.int64]:
+    """The reference's counts, with zeros for the new categories of a window."""
+    return np.array([*feature.counts[:-1], *[0] * (width - len(feature.counts)), feature.counts[-1]])
+
+
+def binned(feature: Monitored, figures: Figures, policy: DriftPolicy) -> Binned:
+    """What Evidently's report shows of a measured feature: the counts that the check decided by."""
+    bins = Bins(feature.kind, feature.edges, (*feature.categories, *figures.new_categories))
+    return Binned(
+        labels=bins.labels,
+        current=np.array(figures.bins),
+        reference=_before(feature, len(figures.bins)),
+        threshold=figures.psi_threshold or policy.psi_drift,
+        rare=policy.rare_share if feature.kind == "categorical" else 0.0,
+    )
 
 
 def _stuck(feature: Monitored, known: npt.NDArray[Any], limits: Limits, policy: DriftPolicy) -> bool:

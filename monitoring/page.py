@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from monitoring.baseline import Baseline
-from monitoring.findings import BROKEN, DRIFTED, CheckReport, Figures
+from monitoring.contract import BROKEN, DRIFTED
+from monitoring.findings import CheckReport, Figures
 from monitoring.words import title
 
 BARS, ROW, LABEL, SPAN, FAR = 30, 22, 300, 460, 2.0
@@ -60,14 +61,39 @@ def _prediction(found: CheckReport) -> str:
 
 
 def _quality(found: CheckReport) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in (*_measured_quality(found), *_estimated_quality(found)))
+
+
+def _measured_quality(found: CheckReport) -> list[str]:
+    label = [f"{found.label.finding.words} ({found.label.finding.kind})."] if found.label else []
     if found.quality is None:
-        return "<p>Quality: too few labels are known for a figure.</p>"
+        return ["Quality: too few labels are known for a figure.", *label]
     quality = found.quality
     dropped = "a confirmed drop" if quality.difference_upper < 0 else "no confirmed drop"
-    return (
-        f"<p>Quality: skill {quality.skill:.3f} on {quality.labelled:,} labelled requests, {quality.skill_at_promotion:.3f} "
-        f"at promotion; upper bound of the difference {quality.difference_upper:+.3f}: {dropped}.</p>"
-    )
+    area = "" if quality.auc is None else f" AUC {quality.auc:.3f}{_interval(quality.auc_lower, quality.auc_upper)}."
+    return [
+        f"Quality: skill {quality.skill:.3f}{_interval(quality.skill_lower, quality.skill_upper)} on {quality.labelled:,} "
+        f"labelled requests of {quality.days} days ({quality.coverage:.0%} of the requests have a label), "
+        f"{quality.skill_at_promotion:.3f} at promotion; upper bound of the difference {quality.difference_upper:+.3f}: "
+        f"{dropped}.{area}",
+        *label,
+    ]
+
+
+def _interval(lower: float | None, upper: float | None) -> str:
+    return "" if lower is None or upper is None else f" (95 % interval {lower:.3f} to {upper:.3f})"
+
+
+def _estimated_quality(found: CheckReport) -> list[str]:
+    if found.estimate is None:
+        return []
+    guess = found.estimate
+    skill = "" if guess.skill is None else f", skill {guess.skill:.3f}"
+    area = "" if guess.auc is None else f", AUC {guess.auc:.3f}"
+    return [
+        f"Estimate without labels: log loss {guess.log_loss:.3f}{skill}{area}, {guess.positives:.1%} positive. It holds if "
+        "the scores are calibrated; a changed relation of inputs and labels does not show in it."
+    ]
 
 
 def _table(found: CheckReport) -> str:

@@ -2,6 +2,10 @@
 
 Rules and numbers: decisions.md 1.3 and 1.4, as fields of ``DriftPolicy``. Nothing here reads a clock or a store: the
 caller gives what the ledger remembers, so the same evidence gives the same decision and the same trigger id.
+
+STABLE -> WATCH (a hit) -> TRIGGERED (the debounce agrees) -> RETRAINING -> COOLDOWN -> STABLE; OPEN while the breaker is
+open, DATA_INCIDENT while the feed is broken, CHECK_FAILED while the check cannot be run, INSUFFICIENT_DATA while the window
+is too small.
 """
 
 from __future__ import annotations
@@ -9,12 +13,14 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from artifacts.refs import Digest, key_digest
-from monitoring.contract import CheckRef, CheckRow, Decision, DriftPolicy, RetrainRow
-
-DAY = dt.timedelta(days=1)
+from monitoring.audit import precision
+from monitoring.contract import DRIFTED, Cause, CheckRef, CheckRow, Decision, DriftPolicy, Situation
+from monitoring.evidence import Seen
+from monitoring.holds import passing, standing
+from monitoring.worth import staleness
 
 
 def is_hit(check: CheckRef, policy: DriftPolicy) -> tuple[bool, tuple[str, ...]]:
@@ -63,8 +69,23 @@ def row_of(check: CheckRef, policy: DriftPolicy) -> CheckRow:
         score=check.score,
         reasons=reasons,
         quality_dropped=quality_dropped(check),
+        share_only=hit and len(reasons) == 1 and check.score is not None and check.score >= policy.trigger_share,
+        drifted=_weights(check, DRIFTED),
+        warned=_weights(check, frozenset({"warn"})),
+        quality_only=hit and quality_dropped(check) and len(reasons) == 1,
+        excess=check.quality.excess if check.quality is not None else None,
+        labels=_labelled_days(check),
         first=check.first,
     )
+
+
+def _weights(check: CheckRef, kinds: frozenset[str]) -> dict[str, float]:
+    return {finding.feature: finding.weight for finding in check.findings if finding.kind in kinds}
+
+
+def _labelled_days(check: CheckRef) -> tuple[dt.date, dt.date] | None:
+    quality = check.quality
+    return None if quality is None or quality.first is None or quality.last is None else (quality.first, quality.last)
 
 
 def trigger_id(model: str, live: Digest, window_end: dt.date, policy: DriftPolicy) -> Digest:
@@ -77,54 +98,55 @@ def trigger_id(model: str, live: Digest, window_end: dt.date, policy: DriftPolic
     })
 
 
-def decide(
-    history: Sequence[CheckRow],
-    retrains: Sequence[RetrainRow],
-    *,
-    retraining: bool,
-    now: dt.datetime,
-    model: str,
-    policy: DriftPolicy,
-    newest: dt.date | None = None,
-    breaker_closed_at: dt.datetime | None = None,
-) -> Decision:
-    """What to do after the last check of ``history`` (oldest first).
-
-    ``now`` is the data clock. ``newest`` is the newest closed partition: a check of an older one is evidence, and never
-    triggers. ``breaker_closed_at`` is when a person closed the breaker or any version was promoted, if that ever was.
-    """
+def decide(history: Sequence[CheckRow], situation: Situation, policy: DriftPolicy) -> Decision:
+    """What to do after the last check of ``history`` (oldest first); every answer has its reasons."""
     rows = _per_partition(history)
-    last = rows[-1]
+    last, audited = rows[-1], precision(situation.effects, policy)
+    seen = Seen(rows, audited.trigger_share, {alert.partition: alert.words for alert in situation.alerts}, policy)
+    answer = _incident(last, situation) or _answer(seen, situation)
+    raised = (audited.words,) if audited.trigger_share > policy.trigger_share else ()
+    return answer.model_copy(update={"reasons": (*answer.reasons, *raised), "trigger_share": audited.trigger_share})
+
+
+def _incident(last: CheckRow, situation: Situation) -> Decision | None:
+    """A broken feed, or a data gate that failed or is late: a retrain would learn from that."""
+    if situation.failed_gate:
+        reason = f"{last.partition}: the data gate has not passed; mend the data before anything learns from it"
+        return Decision(state="DATA_INCIDENT", retrain=False, reasons=(reason, *situation.failed_gate))
     if last.outcome == "incident":
         reason = "the log or its features are broken, and a retrain would learn from that; mend the feed"
         return Decision(state="DATA_INCIDENT", retrain=False, reasons=(f"{last.partition}: {reason}", *last.reasons))
     if last.outcome == "failed":
         reason = "the check could not be run, and that is no pass"
         return Decision(state="CHECK_FAILED", retrain=False, reasons=(f"{last.partition}: {reason}", *last.reasons))
-    if last.outcome == "insufficient":
-        return Decision(state="INSUFFICIENT_DATA", retrain=False, reasons=_too_small(rows, policy))
-    evidence = _evidence(rows, policy)
-    block = _standing_block(retrains, now, policy, breaker_closed_at, retraining=retraining)
-    if block is None and not evidence:
-        return _quiet(rows, policy)
-    if block is None and newest is not None and last.partition < newest:
-        why = f"{last.partition} is not the newest closed partition; {newest} decides"
-        block = Block("WATCH", "superseded", why)
-    block = block or _spent(retrains, now, policy)
+    return None
+
+
+def _answer(seen: Seen, situation: Situation) -> Decision:
+    policy, last = seen.policy, seen.rows[-1]
+    evidence = _evidence(seen, situation)
+    block = standing(situation, policy, evidence.cause if evidence else None)
+    if evidence is None and last.outcome == "insufficient":
+        return Decision(state="INSUFFICIENT_DATA", retrain=False, reasons=_too_small(seen.rows, policy))
+    if evidence is None and block is None:
+        return _quiet(seen)
+    identity = trigger_id(situation.model, last.package_digest, last.partition, policy)
+    block = block or passing(last, identity, situation, policy)
     if block is not None:
-        merged = ("the evidence asks for a retrain; merged", *evidence) if evidence else ()
-        suppressed_by = block.by if evidence else None
-        return Decision(state=block.state, retrain=False, reasons=(block.why, *merged), suppressed_by=suppressed_by)
-    identity = trigger_id(model, last.package_digest, last.partition, policy)
-    return Decision(state="TRIGGERED", retrain=True, reasons=evidence, trigger_id=identity)
+        merged = ("the evidence asks for a retrain; merged", *evidence.reasons) if evidence else ()
+        by = block.by if evidence else None
+        return Decision(state=block.state, retrain=False, reasons=(block.why, *merged), suppressed_by=by)
+    assert evidence is not None  # noqa: S101  without evidence and block the answer was quiet
+    return Decision(
+        state="TRIGGERED", retrain=True, reasons=evidence.reasons, trigger_id=identity, cause=evidence.cause
+    )
 
 
-class Block(NamedTuple):
-    """Why evidence does not lead to a retrain now."""
+class _Evidence(NamedTuple):
+    """Why a retrain is asked for, and which kind of reason it is."""
 
-    state: Literal["WATCH", "RETRAINING", "COOLDOWN", "OPEN"]
-    by: str
-    why: str
+    cause: Cause
+    reasons: tuple[str, ...]
 
 
 def _per_partition(history: Sequence[CheckRow]) -> list[CheckRow]:
@@ -145,41 +167,39 @@ def _too_small(rows: Sequence[CheckRow], policy: DriftPolicy) -> tuple[str, ...]
     return (reason, *rows[-1].reasons, *(alert if run >= policy.insufficient_alert else ()))
 
 
-def _evidence(rows: Sequence[CheckRow], policy: DriftPolicy) -> tuple[str, ...]:
-    """Why the checks argue for a retrain, or nothing. The newest check must be a hit itself."""
-    last = rows[-1]
-    if not last.hit:
-        return ()
+def _evidence(seen: Seen, situation: Situation) -> _Evidence | None:
+    """Why a retrain is asked for; drift first, then what is due without drift: enough new labels, and age."""
+    drift = _drift(seen)
+    if drift is not None:
+        return drift
+    wanted = seen.policy.feedback_rows
+    if wanted is not None and situation.new_labels >= wanted:
+        return _Evidence("labels", (f"{situation.new_labels} rows were labelled since training (due at {wanted})",))
+    stale = staleness(situation, seen.policy)
+    return _Evidence("staleness", stale) if stale else None
+
+
+def _drift(seen: Seen) -> _Evidence | None:
+    """Why the checks argue for a retrain. The newest check must be a hit itself."""
+    last, policy = seen.rows[-1], seen.policy
+    if not seen.hit(last):
+        return None
     if last.quality_dropped and last.score is not None and last.score >= policy.urgent_share:
-        return (f"urgent: {last.score:.2f} of the importance has drifted and quality fell", *last.reasons)
-    hits = [row for row in _disjoint(rows, policy.window) if row.hit]
+        urgent = f"urgent: {last.score:.2f} of the importance has drifted and quality fell"
+        return _Evidence("urgent", (urgent, *seen.reasons(last)))
+    hits = seen.agreeing()
     if len(hits) < policy.hits:
-        return ()
+        return None
     days = ", ".join(str(row.partition) for row in reversed(hits))
-    return (f"{len(hits)} of {policy.window} consecutive checks hit ({days})", *last.reasons)
+    agreed = f"{len(hits)} of {policy.window} consecutive checks hit ({days})"
+    return _Evidence("drift", (agreed, *seen.reasons(last)))
 
 
-def _disjoint(rows: Sequence[CheckRow], number: int) -> list[CheckRow]:
-    """The rows of the last ``number`` consecutive windows, newest first, none sharing a day with another.
-
-    Merged windows overlap, and overlapping windows would count the same days twice. A partition without a row takes
-    its place in the sequence and is no hit.
-    """
-    by_partition = {row.partition: row for row in rows}
-    found, day = [], rows[-1].partition
-    for _ in range(number):
-        row = by_partition.get(day)
-        if row is not None and row.outcome == "checked":
-            found.append(row)
-        day = ((row.first or row.partition) if row is not None else day) - DAY
-    return found
-
-
-def _quiet(rows: Sequence[CheckRow], policy: DriftPolicy) -> Decision:
+def _quiet(seen: Seen) -> Decision:
     """WATCH from the first hit until ``leave_checks`` checks in a row stayed below ``leave_share``; else STABLE."""
-    watching, calm = False, 0
-    for row in (row for row in rows if row.outcome == "checked"):
-        if row.hit:
+    watching, calm, policy = False, 0, seen.policy
+    for row in (row for row in seen.rows if row.outcome == "checked"):
+        if seen.hit(row):
             watching, calm = True, 0
         elif watching:
             calm = calm + 1 if row.score is not None and row.score < policy.leave_share else 0
@@ -188,59 +208,5 @@ def _quiet(rows: Sequence[CheckRow], policy: DriftPolicy) -> Decision:
     return Decision(
         state="WATCH" if watching else "STABLE",
         retrain=False,
-        reasons=(*rows[-1].reasons, *((hint,) if watching else ())) or ("no drift",),
+        reasons=(*seen.reasons(seen.rows[-1]), *((hint,) if watching else ())) or ("no drift",),
     )
-
-
-def _standing_block(
-    retrains: Sequence[RetrainRow],
-    now: dt.datetime,
-    policy: DriftPolicy,
-    closed_at: dt.datetime | None,
-    *,
-    retraining: bool,
-) -> Block | None:
-    """What holds whatever the evidence says: a retrain in flight, an open breaker, the cool-down."""
-    if retraining or any(row.ended_at is None for row in retrains):
-        return Block("RETRAINING", "single flight", "a training of this model is in flight")
-    vain = _without_effect(retrains, policy, closed_at)
-    if vain >= policy.breaker:
-        why = f"the last {vain} drift retrains were without effect; a person or a promotion must close the breaker"
-        return Block("OPEN", "breaker", why)
-    ends = [row.ended_at for row in retrains if row.ended_at is not None]
-    if ends and now < max(ends) + policy.cool_down:
-        why = f"the last drift retrain ended at {max(ends):%Y-%m-%dT%H:%MZ}; cooling down for {policy.cool_down}"
-        return Block("COOLDOWN", "cool-down", why)
-    return None
-
-
-def _without_effect(retrains: Sequence[RetrainRow], policy: DriftPolicy, closed_at: dt.datetime | None) -> int:
-    """How many of the newest decided drift retrains, in a row, did not help."""
-    decided = [
-        row for row in retrains if row.promoted is not None and (closed_at is None or row.decided_at > closed_at)
-    ]
-    run = 0
-    for row in sorted(decided, key=lambda row: row.decided_at, reverse=True):
-        if not _vain(row, policy):
-            break
-        run += 1
-    return run
-
-
-def _vain(row: RetrainRow, policy: DriftPolicy) -> bool:
-    """Not promoted, or promoted while drift stayed much as it was."""
-    if not row.promoted:
-        return True
-    if row.score_before is None or row.score_after is None:
-        return False
-    return row.score_after > (1 - policy.breaker_cut) * row.score_before
-
-
-def _spent(retrains: Sequence[RetrainRow], now: dt.datetime, policy: DriftPolicy) -> Block | None:
-    """Whether the budget of drift retrains is used up."""
-    recent = [row.decided_at for row in retrains if row.decided_at > now - policy.budget_window]
-    if len(recent) < policy.budget:
-        return None
-    free = sorted(recent)[len(recent) - policy.budget] + policy.budget_window
-    why = f"{len(recent)} drift retrains in {policy.budget_window.days} days use up the budget; next at {free:%Y-%m-%dT%H:%MZ}"
-    return Block("COOLDOWN", "budget", why)

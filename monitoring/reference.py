@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from artifacts.step import DataFault, progress, step
 from artifacts.store import publish, read_ref
-from monitoring.baseline import PREDICTION, Baseline, Limits, Monitored
+from monitoring.baseline import LABEL, PREDICTION, Baseline, Limits, Monitored
 from monitoring.contract import DriftPolicy, ReferenceRef, ReferenceSpec
 from monitoring.drift import Bins, bins_of, day_counts, finite, nulls, psi, sliding
 from monitoring.windows import ReferenceRows, column, generator, reference_rows, sample
@@ -51,6 +51,7 @@ def freeze(spec: ReferenceSpec) -> ReferenceRef:
         blocks=len(rows.days),
         features=tuple(monitored),
         prediction=monitor(PREDICTION, "numeric", 0.0, scores, rows.day, spec.policy),
+        label=monitor(LABEL, "categorical", 0.0, column(rows.table, "label", "categorical"), rows.day, spec.policy),
     )
     return _publish(spec, rows, scores, baseline)
 
@@ -167,7 +168,7 @@ def block_limits(
     block = sliding(per_day, length)
     rest = per_day.sum(axis=0) - block
     rare = policy.rare_share if bins.kind == "categorical" else 0.0
-    scores = psi(block, rest, policy.share_floor, rare)
+    scores = psi(block, rest, rare)
     null_share = block[:, -1] / block.sum(axis=1)
     differences = np.abs(null_share - rest[:, -1] / rest.sum(axis=1))
     unseen = np.where(rest[:, :-1] == 0, block[:, :-1], 0).sum(axis=1) / block.sum(axis=1)

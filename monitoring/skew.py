@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 
 from artifacts.step import DataFault, step
 from artifacts.store import publish, read_ref
-from monitoring.contract import SkewRef, SkewSpec
 from monitoring.drift import nulls
 from monitoring.quality import auc
 from monitoring.reference import package_scores
+from monitoring.skew_contract import SkewRef, SkewSpec
 from monitoring.windows import FEATURE, column, log_window
 from training.contract import Signature
 

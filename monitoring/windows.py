@@ -6,8 +6,10 @@ and seed give the same rows.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -101,6 +103,7 @@ def log_window(predictions: Sequence[PredictionsRef], live: Digest, cap: int, se
             notes.append(f"{ref.partition}: {others} answers of other versions left out")
         part = _untyped_nulls(sample(answered, cap, generator(seed, ref.model, ref.partition)))
         tables.append(part.append_column(DAY_NUMBER, pa.array(np.full(part.num_rows, number))))
+    _clock_runs_forward(tables, days)
     every = pa.concat_tables(tables, promote_options="permissive")
     table = _distinct(every)
     if repeated := every.num_rows - table.num_rows:
@@ -115,6 +118,21 @@ def _parquet(ref: Ref, name: str) -> pa.Table:
     except pa.ArrowInvalid as error:
         why = str(error).partition("\n")[0]
         raise DataFault([f"{ref.uri}: {name} is no Parquet file ({why}); compact the log again"]) from error
+
+
+def _clock_runs_forward(tables: Sequence[pa.Table], days: Sequence[dt.date]) -> None:
+    """Raises DataFault when a partition's answers begin before those of an earlier one."""
+    begins = [
+        (day, pc.min(table.column("at")).as_py()) for day, table in zip(days, tables, strict=True) if table.num_rows
+    ]
+    problems = [
+        f"predictions: partition {later[0]} begins at {later[1]:%Y-%m-%dT%H:%MZ}, before partition {earlier[0]} "
+        f"({earlier[1]:%Y-%m-%dT%H:%MZ}); the gateway's clock has gone back, mend it and compact the log again"
+        for earlier, later in itertools.pairwise(begins)
+        if later[1] < earlier[1]
+    ]
+    if problems:
+        raise DataFault(problems)
 
 
 def _read_log(ref: PredictionsRef) -> pa.Table:
@@ -152,13 +170,27 @@ def merged(window: Window, policy: DriftPolicy) -> Window:
 
 @dataclass(frozen=True)
 class Labelled:
-    """The rows of a window whose label is known: score, label (0 or 1) and day number, each [B]."""
+    """The rows of a window whose label is known: score, label (0 or 1) and day number, each [B].
+
+    ``partitions`` and ``requests`` [days] name each day and count its requests; ``day`` indexes both.
+    """
 
     score: npt.NDArray[np.float64]
     label: npt.NDArray[np.float64]
     day: npt.NDArray[np.int64]
-    coverage: float
-    unknown: int
+    requests: npt.NDArray[np.int64]
+    partitions: tuple[dt.date, ...]
+    unknown: int = 0
+
+    @property
+    def coverage(self) -> float:
+        """Share of the requests whose label is known."""
+        total = int(self.requests.sum())
+        return len(self.label) / total if total else 0.0
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Labelled:
+        """Some of the rows, out of the same requests."""
+        return dataclasses.replace(self, score=self.score[kept], label=self.label[kept], day=self.day[kept])
 
 
 def labelled(window: Window, feedback: Sequence[FeedbackRef]) -> Labelled:
@@ -171,7 +203,8 @@ def labelled(window: Window, feedback: Sequence[FeedbackRef]) -> Labelled:
         score=column(window.table, "score", "numeric")[known],
         label=found[known],
         day=window.day[known],
-        coverage=float(known.mean()) if len(known) else 0.0,
+        requests=np.bincount(window.day, minlength=len(window.partitions)),
+        partitions=window.partitions,
         unknown=len(labels) - int(known.sum()),
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable
+from croniter import croniter
 
 from operators.settings import platform
 
@@ -26,3 +28,13 @@ def cron_or(expression: str, *assets: Asset) -> Any:
     """A schedule of cron and of assets; the assets alone when cron is off."""
     when = timetable(expression)
     return AssetOrTimeSchedule(timetable=when, assets=list(assets)) if when else list(assets)
+
+
+def next_tick(expression: str, after: dt.datetime) -> dt.datetime | None:
+    """When cron wakes a row next (UTC); None without cron, and under the replay clock, for which no tick is ahead."""
+    setting = platform().schedule
+    if setting == "off" or platform().clock == "replay":
+        return None
+    ticks = croniter(expression if setting == "on" else setting, after.astimezone(dt.UTC))
+    found: dt.datetime = ticks.get_next(dt.datetime)
+    return found

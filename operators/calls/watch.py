@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from artifacts.refs import join, short
 from monitoring.contract import CheckRef, ReferenceRef
+from monitoring.skew_contract import SkewRef, SkewSpec
 from operators import live
 from operators.payload import PENDING, Skip, StepCall, load
 from operators.pipelines import Pipeline
@@ -32,6 +33,17 @@ def reference(row: Pipeline) -> StepCall:
         spec,
         ReferenceRef,
         output=lambda _, key: join(platform().store, "references", row.model, short(key)),
+    )
+
+
+def skew(row: Pipeline, asked: SkewSpec) -> StepCall:
+    """The features as served beside the training set's, for one package."""
+    return StepCall(
+        "monitoring.skew",
+        "monitoring",
+        lambda: asked,
+        SkewRef,
+        output=lambda _, key: join(platform().store, "skew", row.model, short(key)),
     )
 
 

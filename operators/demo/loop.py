@@ -13,9 +13,10 @@ from artifacts.clock import DataClock
 from artifacts.refs import Ref, file_uri, join, key_digest, short
 from artifacts.secret import without_password
 from artifacts.store import write_bytes
-from monitoring.contract import SkewRef, SkewSpec
+from monitoring.skew_contract import SkewRef, SkewSpec
 from operators import live
 from operators.airflow_client import AirflowClient
+from operators.calls import watch as calls
 from operators.demo.display import Display, Say
 from operators.demo.facts import FIRST_PARTITION, MODEL, SCRAMBLED, Facts
 from operators.demo.watching import Watcher
@@ -288,12 +289,5 @@ class Loop:
         spec = SkewSpec(
             model=MODEL, package=first.package_ref(), predictions=tuple(log), dataset=dataset, output=PENDING
         )
-        call = StepCall(
-            "monitoring.skew",
-            "monitoring",
-            lambda: spec,
-            SkewRef,
-            output=lambda _, key: join(platform().store, "skew", MODEL, short(key)),
-        )
         with self.display.stage("served vs offline") as say:
-            self.skewed = self._step(SkewRef, call, say)
+            self.skewed = self._step(SkewRef, calls.skew(self.row, spec), say)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from artifacts.refs import Digest, Uri, join, key_digest
 from artifacts.store import children, manifest
-from monitoring.contract import CheckRow, CheckSpec, ReferenceRef, ReferenceSpec, RetrainRow
+from monitoring.contract import Cause, CheckRow, CheckSpec, DriftPolicy, ReferenceRef, ReferenceSpec, RetrainRow
+from monitoring.holds import BROKEN_BY
 from operators.ledger import Entry
 from operators.pipelines import Pipeline
 from operators.versions import Version
@@ -137,7 +138,11 @@ def history(checks: Sequence[Entry], package: Digest) -> tuple[CheckRow, ...]:
 
 
 def retrains(
-    decisions: Sequence[Entry], ends: Mapping[int, Entry], releases: Sequence[Entry]
+    decisions: Sequence[Entry],
+    ends: Mapping[int, Entry],
+    releases: Sequence[Entry],
+    checks: Sequence[Entry],
+    policy: DriftPolicy,
 ) -> tuple[RetrainRow, ...]:
     """The retrains that drift asked for, oldest first; ``promoted`` is None until the version's release has ended."""
     outcomes = {entry.body["package"]: entry.body["outcome"] for entry in releases if entry.body["outcome"] != "failed"}
@@ -151,6 +156,10 @@ def retrains(
                 decided_at=entry.at,
                 ended_at=end.at if end else None,
                 promoted=_promoted(end, outcomes) if end else None,
+                score_before=_score_before(entry, checks, policy),
+                score_after=_score_after(end, checks) if end else None,
+                trigger_id=entry.unique,
+                cause=_cause(entry),
             )
         )
     return tuple(rows)
@@ -162,3 +171,38 @@ def _promoted(end: Entry, outcomes: Mapping[Any, Any]) -> bool | None:
         return False
     outcome = outcomes.get(end.body.get("package"))
     return None if outcome is None else outcome == "promoted"
+
+
+def _cause(decision: Entry) -> Cause:
+    """What the policy decided it for; rows from before causes were written are drift's."""
+    return cast("Cause", decision.body.get("cause", "drift"))
+
+
+def _score_before(decision: Entry, checks: Sequence[Entry], policy: DriftPolicy) -> float | None:
+    """The score of the check that asked; None when only its predictions or its labels did, whose end no score shows."""
+    rows = (CheckRow.model_validate(entry.body["row"]) for entry in checks if entry.id == decision.body.get("check"))
+    asked = next(rows, None)
+    if asked is None or asked.score is None:
+        return None
+    return asked.score if asked.score >= policy.trigger_share or not asked.hit else None
+
+
+def _score_after(end: Entry, checks: Sequence[Entry]) -> float | None:
+    """The score of the new version's first check that gave one, against its own reference."""
+    package = end.body.get("package")
+    rows = history(checks, str(package)) if package is not None else ()
+    return next((row.score for row in rows if row.score is not None), None)
+
+
+def breaker_closed_at(promotions: Sequence[Entry], decisions: Sequence[Entry]) -> dt.datetime | None:
+    """When a version that drift had not asked for last went live: by schedule, by hand, by age or by new labels.
+
+    A rollback brings back what was there before, and a promotion that names no decision may be drift's own; neither closes.
+    """
+    drift = {entry.id for entry in decisions if entry.body.get("trigger") == "drift" and _cause(entry) in BROKEN_BY}
+    closing = [
+        entry.at
+        for entry in promotions
+        if "decision" in entry.body and not entry.body["rollback"] and entry.body["decision"] not in drift
+    ]
+    return max(closing, default=None)

@@ -10,20 +10,23 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from artifacts.refs import Digest, Uri, join
 from artifacts.step import failure_of, failure_uri
-from monitoring.contract import CheckRef, CheckRow, Decision
+from monitoring.contract import CheckRef, CheckRow, Decision, Scheduled, Situation
 from monitoring.policy import decide, row_of
 from operators import live
+from operators.data_gate import failed_gate
 from operators.ledger import DECISION, Attempt, Entry, ledger
 from operators.payload import load
 from operators.pipelines import Pipeline
 from operators.plans import watch as plans
+from operators.schedules import next_tick
 from operators.settings import platform
 from operators.steps import layer_digest
 from operators.tasks.release import PROMOTION, RELEASE
-from operators.versions import by_package
+from operators.versions import Version, by_package
 from serving.contract import Deployed
 
 DRIFT = "drift"
+STEPS = 1000  # the newest ones, among which the data gate's checks of a partition are looked for
 
 
 def _live(row: Pipeline) -> Deployed:
@@ -114,20 +117,42 @@ def decide_all(row: Pipeline, asked: Mapping[str, Any], results: Sequence[Any], 
 
 def _answer(row: Pipeline, current: CheckRow, newest: dt.date | None) -> Decision:
     """What the policy says after a check, by all that the ledger remembers."""
-    book = ledger()
-    past = plans.history(book.entries(DRIFT, row.model), current.package_digest)
-    decisions = book.entries(DECISION, row.model)
-    promotions = book.entries(PROMOTION, row.model)
-    return decide(
-        (*(earlier for earlier in past if earlier.partition < current.partition), current),
-        plans.retrains(decisions, book.closures(row.model), book.entries(RELEASE, row.model)),
-        retraining=bool(book.open_decisions(row.model)),
-        now=live.now(),
+    past = plans.history(ledger().entries(DRIFT, row.model), current.package_digest)
+    earlier = (check for check in past if check.partition < current.partition)
+    return decide((*earlier, current), _situation(row, current, newest), row.drift)
+
+
+def _situation(row: Pipeline, current: CheckRow, newest: dt.date | None) -> Situation:
+    """What a decision depends on besides the checks, as far as anything here measures it."""
+    book, now = ledger(), live.now()
+    decisions, promotions = book.entries(DECISION, row.model), book.entries(PROMOTION, row.model)
+    checks, releases = book.entries(DRIFT, row.model), book.entries(RELEASE, row.model)
+    return Situation(
         model=row.model,
-        policy=row.drift,
+        now=now,
+        retrains=plans.retrains(decisions, book.closures(row.model), releases, checks, row.drift),
+        retraining=bool(book.open_decisions(row.model)),
         newest=newest,
-        breaker_closed_at=promotions[-1].at if promotions else None,
+        breaker_closed_at=plans.breaker_closed_at(promotions, decisions),
+        failed_gate=failed_gate(row, book.status(STEPS), current.partition),
+        scheduled=scheduled(row, now),
+        trained_through=_trained_through(row, current.package_digest),
     )
+
+
+def scheduled(row: Pipeline, now: dt.datetime) -> Scheduled | None:
+    """The next retrain by cron and the partition that it will resolve; None where no tick is ahead on the data clock."""
+    at = next_tick(row.schedule, now)
+    partition = row.calendar.newest_closed(at) if at else None
+    return Scheduled(at=at, partition=partition) if at and partition else None
+
+
+def _trained_through(row: Pipeline, package: Digest) -> dt.date | None:
+    """The newest training day of a version; None when the ledger or the store has lost it, which its checks report."""
+    try:
+        return by_package(ledger(), row.model, package).final_fit_ref().train_last
+    except LookupError:
+        return None
 
 
 def _decide(row: Pipeline, check: CheckRef, newest: dt.date | None) -> bool:
@@ -138,6 +163,7 @@ def _decide(row: Pipeline, check: CheckRef, newest: dt.date | None) -> bool:
         return False
     body = {
         "trigger": "drift",
+        "cause": answer.cause,
         "partition": check.partition.isoformat(),
         "reasons": list(answer.reasons),
         "check": entry.id,
@@ -205,6 +231,6 @@ def _write_check(row: Pipeline, check: CheckRef, current: CheckRow, answer: Deci
     return ledger().append(DRIFT, row.model, body, unique=f"drift:{check.package_digest}:{check.partition}")
 
 
-def version_in_front(row: Pipeline) -> Any:
+def version_in_front(row: Pipeline) -> Version:
     """The live version as the ledger knows it."""
     return by_package(ledger(), row.model, _live(row).package.digest)

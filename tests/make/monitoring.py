@@ -189,10 +189,14 @@ def _write_graph(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
 
 
-def evaluation(root: Uri, importance: Mapping[str, float] | None = None, **changes: Any) -> EvaluationRef:
+def evaluation(
+    root: Uri, importance: Mapping[str, float] | None = None, days: Sequence[Mapping[str, Any]] = (), **changes: Any
+) -> EvaluationRef:
     uri = join(root, "evaluation")
     with publish(uri, "evaluation") as draft:
-        (draft.path / "evaluation.json").write_text(json.dumps({"importance": importance or IMPORTANCE}))
+        (draft.path / "evaluation.json").write_text(
+            json.dumps({"importance": importance or IMPORTANCE, "days": list(days)})
+        )
     assert draft.manifest is not None
     good = Scores(log_loss=0.45, auc=0.75, pr_auc=0.5, brier=0.15, ece=0.02)
     fields: dict[str, Any] = {

@@ -16,18 +16,22 @@ import pytest
 
 from artifacts.refs import file_uri, join, sha256
 from artifacts.step import EXIT_BAD_DATA, DataFault, failure_of, step
-from artifacts.store import ArtifactCorrupt, read_ref, write_bytes
+from artifacts.store import ArtifactCorrupt, ArtifactMissing, read_ref, write_bytes
 from monitoring.baseline import Baseline
-from monitoring.check import check, measure_window
-from monitoring.contract import CheckRef, CheckSpec, DriftPolicy, ReferenceRef, ReferenceSpec, SkewSpec
-from monitoring.drift import Sample, bins_of, psi, report
+from monitoring.check import check
+from monitoring.contract import CheckRef, CheckSpec, DriftPolicy, ReferenceRef, ReferenceSpec
+from monitoring.drift import report
+from monitoring.findings import binned, measure
+from monitoring.measure import Compared, measure_window
 from monitoring.policy import is_hit
+from monitoring.quality import promoted
 from monitoring.reference import freeze, monitor
 from monitoring.skew import compare
-from monitoring.windows import log_window
+from monitoring.skew_contract import SkewSpec
+from monitoring.windows import labelled, log_window
 from tests.make import monitoring as make
 
-POLICY = DriftPolicy(report_columns=2, report_rows=200)
+POLICY = DriftPolicy(report_columns=2)
 TODAY = make.LAST + make.DAY
 STREAM = make.stream(130, 600)
 
@@ -96,7 +100,7 @@ def test_a_storm_is_caught_and_said_in_words(frozen: tuple[ReferenceSpec, Refere
     storm = day()["origin__departure_delay_mean_3h"] + 40
     found = checked(frozen, tmp_path, day(origin__departure_delay_mean_3h=storm))
     assert kinds(found) == {"origin__departure_delay_mean_3h": "drift"}
-    assert found.findings[0].words.startswith("origin departure delay mean 3 h: mean ")
+    assert found.findings[0].words.startswith("origin departure delay last 3 h: mean ")
     assert found.score == pytest.approx(0.4)
     assert found.prediction_psi is not None
     assert found.prediction_threshold is not None
@@ -109,6 +113,7 @@ def test_a_storm_is_caught_and_said_in_words(frozen: tuple[ReferenceSpec, Refere
     ("changes", "extra", "kind"),
     [
         ({}, {"drop": ("feature__origin__late_share_1d",)}, "missing"),
+        ({"origin__late_share_1d": np.array(["much"] * 600, dtype=object)}, {}, "type"),
         ({"origin__late_share_1d": np.full(600, np.nan)}, {}, "empty"),
         ({"origin__late_share_1d": np.full(600, 0.2)}, {}, "constant"),
     ],
@@ -119,6 +124,39 @@ def test_a_broken_column_is_an_incident(
     found = checked(frozen, tmp_path, day(**changes), **extra)
     assert (found.outcome, found.score, kinds(found)) == ("incident", None, {"origin__late_share_1d": kind})
     assert not is_hit(found, POLICY)[0]
+
+
+def test_a_changed_schema_is_said_in_one_line_each(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
+    words = np.array(["much"] * 600, dtype=object)
+    found = checked(
+        frozen,
+        tmp_path,
+        day(origin__late_share_1d=words),
+        drop=("feature__flight__distance",),
+        feature__origin__hail=pa.array([1.0] * 600),
+    )
+    assert [finding.words for finding in found.findings] == [
+        "origin late share last 1 d: the log holds string, the reference has numbers; mend the column's producer",
+        "flight distance: the column is missing from the prediction log",
+    ]
+    assert "the log has features that the reference lacks, which are not judged: feature__origin__hail" in found.notes
+
+
+def test_features_from_the_future_are_an_incident(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
+    few, many = (pa.array([-60.0] * number + [60.0] * (600 - number)) for number in (20, 60))
+    assert checked(frozen, tmp_path / "few", day(), age__origin=few).outcome == "checked"
+    found = checked(frozen, tmp_path / "many", day(), age__origin=many)
+    assert found.outcome == "incident"
+    assert found.notes[-1] == (
+        "view 'origin' is younger than the request in 10.0% of requests; a clock has gone back, mend it"
+    )
+
+
+def test_requests_that_were_logged_twice_count_once(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
+    ids = [f"request {number % 590}" for number in range(600)]
+    found = checked(frozen, tmp_path, day(), request_id=ids)
+    assert (found.outcome, found.rows) == ("checked", 590)
+    assert found.notes == ("10 repeated request ids left out, the first answer counts",)
 
 
 def test_new_categories_only_are_drift_of_that_column_alone(
@@ -137,7 +175,7 @@ def test_all_null_rows_are_an_incident(frozen: tuple[ReferenceSpec, ReferenceRef
     found = checked(frozen, tmp_path, day(**empty))
     assert found.outcome == "incident"
     assert set(kinds(found).values()) == {"empty"}
-    assert "report.html" not in {entry.path for entry in read_ref(found).manifest.files}
+    assert "(null)" in read_ref(found).file("report.html").read_text()
 
 
 def test_an_online_store_that_is_behind_is_an_incident(
@@ -205,8 +243,39 @@ def test_quality_reads_labels_of_all_given_partitions(
     assert found.quality is not None
     assert found.quality.labelled == 2400
     assert found.quality.difference_upper < 0
+    assert found.quality.coverage == 1
+    assert (found.quality.days, found.quality.first) == (4, make.LAST + make.DAY)
+    assert found.label is not None
+    assert found.label.kind == "drift"
+    assert found.label.words.startswith("label: '")
+    assert found.estimate is not None
+    assert found.estimate.log_loss < found.quality.log_loss
+    page = read_ref(found).file("summary.html").read_text()
+    assert "Estimate without labels: log loss" in page
+    assert "(100% of the requests have a label)" in page
     assert any("4 labels belong to no request" in note for note in found.notes)
     assert "skill fell" in is_hit(found, POLICY)[1][-1]
+
+
+def test_labels_of_half_a_day_say_nothing_of_quality(
+    frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
+) -> None:
+    uri, columns = file_uri(tmp_path), day()
+    logged = make.predictions(uri, TODAY, columns, frozen[1].package_digest)
+    early = {f"{TODAY}-{row}": int(label) for row, label in enumerate(columns["label"][:530])}
+    found = check(make.check_spec(frozen, [logged], uri, feedback=(make.feedback(uri, TODAY, early),)))
+    assert (found.quality, found.label) == (None, None)
+    assert found.notes == ("1 days have labels for less than 90% of their requests and are left out of quality",)
+
+
+def test_days_at_promotion_are_read_where_the_evaluation_has_them(tmp_path: Path) -> None:
+    days = [{"day": "2013-08-30", "rows": 900, "positives": 250, "loss": 480.0} for _ in range(2)]
+    with_days = make.evaluation(file_uri(tmp_path / "days"), rows=1800, positives=500, days=days)
+    assert promoted(with_days).days.tolist() == [[480, 480], [250, 250], [900, 900]]  # type: ignore[union-attr]
+    assert promoted(make.evaluation(file_uri(tmp_path / "none"))).days is None
+    wrong = make.evaluation(file_uri(tmp_path / "wrong"), rows=1801, positives=500, days=days)
+    with pytest.raises(DataFault, match="days hold 1800 rows, the reference says 1801"):
+        promoted(wrong)
 
 
 def test_a_score_that_is_no_number_fails_the_step_for_good(
@@ -228,6 +297,9 @@ def test_artifacts_that_do_not_belong_together_are_refused(
 ) -> None:
     uri = file_uri(tmp_path)
     logged = make.predictions(uri, TODAY, day(), frozen[1].package_digest)
+    gone = frozen[1].model_copy(update={"uri": join(uri, "gone")})
+    with pytest.raises(ArtifactMissing, match="gone"):
+        check(make.check_spec((frozen[0], gone), [logged], uri))
     other = frozen[1].model_copy(update={"digest": sha256(b"rebuilt")})
     with pytest.raises(ArtifactCorrupt, match="rebuilt or altered"):
         check(make.check_spec((frozen[0], other), [logged], uri))
@@ -248,7 +320,9 @@ def test_a_season_with_weather_never_triggers_though_fixed_thresholds_would_dail
         partition = make.LAST + (number - 89) * make.DAY
         logged = make.predictions(file_uri(tmp_path), partition, day(number), frozen[1].package_digest)
         window = log_window([logged], frozen[1].package_digest, POLICY.sample_rows, 1)
-        found = measure_window(make.check_spec(frozen, [logged], file_uri(tmp_path)), baseline, window, window)
+        found = measure_window(
+            Compared(baseline, frozen[1].digest, window, labelled(window, ()), promoted(frozen[0].evaluation), POLICY)
+        )
         assert found.score is not None
         assert found.prediction is not None
         hits.append(
@@ -282,36 +356,21 @@ def test_ninety_days_of_fifty_features_are_calibrated_in_seconds() -> None:
 # --- Evidently ----------------------------------------------------------------------------------------------------
 
 
-def test_our_psi_and_evidently_agree_where_the_definition_is_the_same(tmp_path: Path) -> None:
-    """Same bins (categories; numbers with at most 20 values): equal. Continuous numbers: theirs are equally wide."""
+def test_the_report_shows_the_figures_that_decided(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     words = np.array(["a", "b", "c"], dtype=object)
-    reference = {
-        "word": rng.choice(words, 3000, p=[0.5, 0.3, 0.2]),
-        "count": rng.integers(0, 10, 3000).astype(float),
-        "number": rng.normal(size=3000),
-    }
-    current = {
-        "word": rng.choice(words, 1000, p=[0.3, 0.3, 0.4]),
-        "count": np.minimum(rng.integers(0, 12, 1000), 9).astype(float),
-        "number": rng.normal(0.7, 1, 1000),
-    }
-    numeric, categorical = ("count", "number"), ("word",)
-    sides = [
-        Sample({name: side[name] for name in numeric}, {name: side[name] for name in categorical})
-        for side in (current, reference)
-    ]
-    theirs = report(sides[0], sides[1], dict.fromkeys(reference, 0.2), tmp_path)
-
-    def ours(name: str, number: int = 10) -> float:
-        bins = bins_of(reference[name], "categorical" if name == "word" else "numeric", number)
-        counts = [np.bincount(bins.codes(side[name]), minlength=bins.width) for side in (current, reference)]
-        return float(psi(counts[0], counts[1], 1e-4))
-
-    assert ours("word") == pytest.approx(theirs["word"], abs=1e-9)
-    assert ours("count", 1000) == pytest.approx(theirs["count"], abs=1e-9)
-    assert ours("number") == pytest.approx(theirs["number"], rel=0.35)
-    assert ours("number") != pytest.approx(theirs["number"], abs=1e-6)
+    day = np.repeat(np.arange(30), 100)
+    number = monitor("number", "numeric", 0.5, rng.normal(size=3000), day, POLICY)
+    word = monitor("word", "categorical", 0.5, rng.choice(words, 3000, p=[0.5, 0.497, 0.003]), day, POLICY)
+    current = {"number": rng.normal(0.7, 1, 900), "word": rng.choice(np.array(["a", "b", "new"], dtype=object), 900)}
+    figures = {each.name: measure(each, current[each.name], 1, POLICY) for each in (number, word)}
+    columns = {each.name: binned(each, figures[each.name], POLICY) for each in (number, word)}
+    theirs = report(columns, tmp_path)
+    for name, shown in theirs.items():
+        assert shown == pytest.approx(figures[name].psi, abs=1e-9)
+    page = (tmp_path / "report.html").read_text()
+    assert "(rare)" in page
+    assert "09: above" in page
 
 
 # --- skew ---------------------------------------------------------------------------------------------------------

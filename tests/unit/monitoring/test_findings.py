@@ -33,7 +33,8 @@ def found(reference: np.ndarray, current: Any) -> Figures:
     [
         (NUMBERS, rng.normal(size=900), "ok"),
         (NUMBERS, rng.normal(2, 1, size=900), "drift"),
-        (NUMBERS, rng.normal(0.4, 1, size=900), "warn"),
+        (NUMBERS, NUMBERS[:900] + 0.4, "warn"),
+        (NUMBERS, NUMBERS[:900] + 0.6, "drift"),
         (NUMBERS, [np.nan] * 900, "empty"),
         (NUMBERS, [0.5] * 900, "constant"),
         (NUMBERS, [0.5, np.nan] * 450, "constant"),

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
+
 import numpy as np
 import pytest
 
 from monitoring import quality
-from monitoring.contract import DriftPolicy
+from monitoring.contract import DriftPolicy, Quality
 from monitoring.windows import Labelled
-from tests.make import gates as make
 
 POLICY = DriftPolicy()
+
+
+def partitions(days: int) -> tuple[dt.date, ...]:
+    return tuple(dt.date(2013, 9, 1) + number * dt.timedelta(days=1) for number in range(days))
 
 
 def rows(rate: float, days: int = 5, per_day: int = 300, noise: float = 0.0, seed: int = 3) -> Labelled:
@@ -17,12 +23,16 @@ def rows(rate: float, days: int = 5, per_day: int = 300, noise: float = 0.0, see
     truth = rng.beta(8 * rate, 8 * (1 - rate), days * per_day)
     label = (rng.random(len(truth)) < truth).astype(float)
     score = np.clip(truth * (1 - noise) + rng.random(len(truth)) * noise, 0.01, 0.99)
-    return Labelled(score, label, np.repeat(np.arange(days), per_day), 1.0, 0)
+    return Labelled(score, label, np.repeat(np.arange(days), per_day), np.full(days, per_day), partitions(days))
 
 
-def measured(given: Labelled, log_loss: float = 0.5) -> quality.Quality:
-    evaluation = make.evaluation_ref(candidate=make.scores(log_loss), rows=13_000, positives=3_250)
-    found = quality.measure(given, evaluation, POLICY, np.random.default_rng(1))
+def promoted(log_loss: float = 0.5, days: np.ndarray | None = None) -> quality.Promoted:
+    """Skill of a log loss on a window of which a quarter was late."""
+    return quality.Promoted(1 - log_loss / quality.entropy(0.25), days)
+
+
+def measured(given: Labelled, log_loss: float = 0.5) -> Quality:
+    found = quality.measure(given, promoted(log_loss), POLICY, np.random.default_rng(1))
     assert found is not None
     return found
 
@@ -31,7 +41,7 @@ def test_skill_falls_when_a_calm_world_flatters_the_log_loss() -> None:
     """decisions.md 1.3: raw log loss improves when the base rate falls, although the model is now wrong by half."""
     stormy = rows(0.26, per_day=2000)
     fewer = stormy.label * (np.random.default_rng(9).random(len(stormy.label)) < 0.5)
-    calm = Labelled(stormy.score, fewer, stormy.day, 1.0, 0)
+    calm = dataclasses.replace(stormy, label=fewer)
     before, after = measured(stormy, log_loss=0.52), measured(calm, log_loss=0.52)
     assert after.log_loss < before.log_loss
     assert after.skill < before.skill
@@ -50,11 +60,11 @@ def test_two_days_confirm_nothing() -> None:
 
 
 def test_too_few_labels_or_events_give_no_figure() -> None:
-    evaluation, rng = make.evaluation_ref(), np.random.default_rng(1)
-    assert quality.measure(rows(0.25, days=1, per_day=400), evaluation, POLICY, rng) is None
+    rng = np.random.default_rng(1)
+    assert quality.measure(rows(0.25, days=1, per_day=400), promoted(), POLICY, rng) is None
     one_label = rows(0.25)
-    none_late = Labelled(one_label.score, np.zeros_like(one_label.label), one_label.day, 1.0, 0)
-    assert quality.measure(none_late, evaluation, POLICY, rng) is None
+    none_late = dataclasses.replace(one_label, label=np.zeros_like(one_label.label))
+    assert quality.measure(none_late, promoted(), POLICY, rng) is None
 
 
 def test_auc_counts_ties_as_half() -> None:
@@ -65,6 +75,107 @@ def test_auc_counts_ties_as_half() -> None:
 def test_the_bootstrap_resamples_whole_days() -> None:
     """Days that agree leave nothing to draw, however few rows they have."""
     label, score = np.tile([0.0, 1.0], 50), np.tile([0.2, 0.7], 50)
-    losses = quality.row_losses(score, label)
-    draws = quality.resampled_skill(losses, label, np.repeat(np.arange(5), 20), 200, np.random.default_rng(1))
-    assert np.ptp(draws) == pytest.approx(0, abs=1e-12)
+    given = Labelled(
+        np.tile(score, 10), np.tile(label, 10), np.repeat(np.arange(5), 200), np.full(5, 200), partitions(5)
+    )
+    found = measured(given)
+    assert found.skill_lower == pytest.approx(found.skill_upper)
+    assert found.auc_lower == pytest.approx(found.auc_upper)
+
+
+def test_the_days_at_promotion_widen_the_bound() -> None:
+    given = rows(0.25)
+    one_day = [600.0, 250.0, 1000.0]
+    loose = np.array([[one_day[0] * (1 + 0.3 * (-1) ** day), *one_day[1:]] for day in range(14)]).T
+    exact, both = (
+        quality.measure(given, promoted(days=days), POLICY, np.random.default_rng(1)) for days in (None, loose)
+    )
+    assert exact is not None
+    assert both is not None
+    assert (exact.both_resampled, both.both_resampled) == (False, True)
+    assert both.difference_upper > exact.difference_upper
+    assert both.skill == exact.skill
+
+
+def test_the_bound_holds_as_often_as_it_says() -> None:
+    """Percentiles of resamples of three days would call one quiet window in five a drop."""
+    policy = DriftPolicy(quality_confidence=0.95, bootstrap_draws=300)
+    rng, wrong, windows = np.random.default_rng(8), 0, 400
+    for _ in range(windows):
+        truth = np.clip(rng.beta(2, 6, (3, 300)) + 0.04 * rng.normal(size=(3, 1)), 0.01, 0.99)  # days of their own
+        label = (rng.random(truth.shape) < truth).astype(float)
+        skill = 1 - quality.entropy(truth).mean() / quality.entropy(truth.mean())
+        given = Labelled(truth.ravel(), label.ravel(), np.repeat(np.arange(3), 300), np.full(3, 300), partitions(3))
+        found = quality.measure(given, quality.Promoted(float(skill)), policy, rng)
+        assert found is not None
+        wrong += found.difference_upper < 0
+    assert wrong / windows < 0.08
+
+
+def test_intervals_hold_the_figure_and_shrink_with_days() -> None:
+    few, many = measured(rows(0.25, days=3)), measured(rows(0.25, days=7))
+    for found in (few, many):
+        assert found.skill_lower is not None
+        assert found.skill_upper is not None
+        assert found.auc is not None
+        assert found.skill_lower < found.skill < found.skill_upper
+        assert (found.auc_lower or 0) < found.auc < (found.auc_upper or 1)
+    assert many.skill_upper - many.skill_lower < few.skill_upper - few.skill_lower  # type: ignore[operator]
+    assert (many.days, many.first, many.last) == (7, partitions(7)[0], partitions(7)[6])
+    two = measured(rows(0.25, days=2, per_day=800))
+    assert two.skill_lower is two.auc_lower is None
+
+
+def test_the_auc_of_days_is_the_auc_of_their_rows() -> None:
+    given = rows(0.3)
+    pairs = quality.day_pairs(given.score, given.label, given.day)
+    sums = quality.day_sums(given.score, given.label, given.day)
+    area = pairs.sum() / (sums[1].sum() * (sums[2] - sums[1]).sum())
+    assert area == pytest.approx(quality.auc(given.score, given.label))
+
+
+def test_a_day_that_is_labelled_in_part_is_left_out() -> None:
+    """The labels of early flights come first, so they are no sample of the day."""
+    given = dataclasses.replace(rows(0.25, days=3), requests=np.array([300, 330, 400]))
+    kept, partial = quality.enough(given, POLICY)
+    assert partial == 1
+    assert np.unique(kept.day).tolist() == [0, 1]
+    assert kept.coverage == pytest.approx(600 / 1030)
+
+
+def test_the_estimate_is_right_when_scores_are_calibrated() -> None:
+    rng = np.random.default_rng(4)
+    score = rng.beta(2, 6, 200_000)
+    label = (rng.random(len(score)) < score).astype(float)
+    guess = quality.estimate(score)
+    assert guess is not None
+    assert guess.log_loss == pytest.approx(quality.row_losses(score, label).mean(), rel=0.01)
+    assert guess.positives == pytest.approx(label.mean(), rel=0.01)
+    assert guess.auc == pytest.approx(quality.auc(score, label), abs=0.005)
+    assert guess.skill == pytest.approx(1 - guess.log_loss / quality.entropy(label.mean()), rel=0.03)
+
+
+def test_the_estimate_cannot_see_a_changed_relation() -> None:
+    score = np.random.default_rng(4).beta(2, 6, 2000)
+    guess = quality.estimate(score)
+    assert guess is not None
+    assert quality.row_losses(score, np.ones(2000)).mean() > 2 * guess.log_loss
+
+
+def test_alike_scores_have_no_estimated_skill_and_no_rows_no_estimate() -> None:
+    guess = quality.estimate(np.full(100, 0.25))
+    assert guess is not None
+    assert (guess.skill, guess.auc) == (None, None)
+    assert quality.estimate(np.empty(0)) is None
+
+
+def test_a_gain_over_the_old_champion_has_a_bound_over_days() -> None:
+    day = np.repeat(np.arange(7), 300)
+    old = np.random.default_rng(2).exponential(0.5, len(day))
+    mean, lower = quality.gain(old, old - 0.01, day, 500, np.random.default_rng(1))
+    assert mean == pytest.approx(0.01)
+    assert lower == pytest.approx(0.01)
+    luck = old + 0.05 * np.where(day % 2, 1, -1)
+    mean, lower = quality.gain(old, luck, day, 500, np.random.default_rng(1))
+    assert lower < mean
+    assert lower < 0

@@ -89,6 +89,18 @@ def test_a_log_without_its_columns_or_order_is_refused(tmp_path: Path) -> None:
         log_window([second, first], make.LIVE, FAR, 1)
 
 
+def test_partitions_of_a_clock_that_went_back_are_refused(tmp_path: Path) -> None:
+    _, second = logged(tmp_path, 3, 3)
+    ahead = pa.array([make.noon(make.LAST + 3 * make.DAY)] * 3, pa.timestamp("us", "UTC"))
+    first = make.predictions(file_uri(tmp_path), make.LAST, make.stream(1, 3)[0], make.LIVE, at=ahead)
+    with pytest.raises(DataFault) as caught:
+        log_window([first, second], make.LIVE, FAR, 1)
+    assert caught.value.problems == (
+        "predictions: partition 2013-09-01 begins at 2013-09-01T16:00Z, before partition 2013-08-31 (2013-09-03T16:00Z); "
+        "the gateway's clock has gone back, mend it and compact the log again",
+    )
+
+
 def test_a_column_that_is_null_all_day_does_not_spoil_its_neighbours(tmp_path: Path) -> None:
     """The compactor cannot know the type of a column without values, and stores numbers."""
     first, second = logged(tmp_path, 3, 3)

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.utils.types import DagRunType
 
-from artifacts.refs import file_uri, key_digest
+from artifacts.refs import file_uri, key_digest, sha256
 from artifacts.store import ArtifactCorrupt, publish, read, write_bytes
 from operators import live
 from operators.ledger import ledger
@@ -40,7 +40,7 @@ def ask(run_type="asset_triggered", run_id="run", **params):
 
 def decide(partition="2013-09-08"):
     body = {"trigger": "drift", "partition": partition, "reasons": ["prediction PSI 0.4 above 0.2"]}
-    return ledger().append("decision", ROW.model, body, unique=f"trigger-{partition}")
+    return ledger().append("decision", ROW.model, body, unique=sha256(partition.encode()))
 
 
 def test_a_drift_run_takes_the_partition_of_the_open_decision():
@@ -134,7 +134,7 @@ def test_a_failed_run_that_is_cleared_and_ends_well_is_no_longer_a_failure():
     tasks.close(found, "trained", {"version": 2})
     assert ledger().closures(ROW.model)[decision.id].body["outcome"] == "trained"
     assert tasks.end(ROW, found) is False
-    ends = plans.retrains(ledger().entries("decision", ROW.model), ledger().closures(ROW.model), ())
+    ends = plans.retrains(ledger().entries("decision", ROW.model), ledger().closures(ROW.model), (), (), ROW.drift)
     assert [(end.promoted, end.ended_at) for end in ends] == [(None, NOW)]  # the breaker waits for its release
 
 

@@ -5,17 +5,23 @@ import datetime as dt
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from artifacts.clock import DataClock
 from artifacts.refs import file_uri, join, sha256
 from artifacts.step import Failure
 from artifacts.store import publish, write_bytes
+from monitoring.policy import decide
 from operators import live
-from operators.ledger import ledger
+from operators.ledger import DECISION, ledger
 from operators.pipelines import pipeline
+from operators.plans import checks as specs
+from operators.plans import watch as plans
 from operators.settings import platform
-from operators.tasks import sweep
+from operators.tasks import release, sweep
 from operators.tasks import watch as tasks
+from operators.versions import record
 from serving.contract import Routing
 from tests.make import control
+from tests.make import monitoring as make
 from tests.make.monitoring import check_ref
 
 ROW = pipeline("flight_delay")
@@ -226,3 +232,134 @@ def test_a_data_clock_that_has_gone_back_is_refused(tmp_path):
     live.records().put(Routing.record(ROW.model), routing, 0)
     with pytest.raises(AirflowFailException, match=r"before version 1 went live.*it has gone back"):
         tasks.choose_partitions(ROW)
+
+
+def retrained(number, *, promoted, scores=None, trigger="drift", cause="drift"):
+    """A decision, its run's end, its version's release, and the scores of the checks before and after it."""
+    book, package = ledger(), control.package(number).digest
+    body = {"trigger": trigger, "cause": cause, "partition": "2013-09-02", "reasons": ["drift"]}
+    if scores:
+        body["check"] = scored(number, scores[0], "another version").id
+    decision = book.append(DECISION, ROW.model, body, unique=sha256(f"decision {number}".encode()))
+    book.close_decision(decision, "trained", {"package": package})
+    book.append(release.RELEASE, ROW.model, {"package": package, "outcome": "promoted" if promoted else "refused"})
+    if promoted:
+        said = {"decision": decision.id, "rollback": False, "package": package}
+        book.append(release.PROMOTION, ROW.model, said)
+    if scores:
+        scored(number, scores[1], package)
+    later(4)
+    return decision
+
+
+def scored(number, score, package):
+    digest = package if package.startswith("sha256") else sha256(package.encode())
+    row = make.check_row(number, score, package_digest=digest)
+    return ledger().append(tasks.DRIFT, ROW.model, {"package_digest": digest, "row": row.model_dump(mode="json")})
+
+
+def remembered():
+    book = ledger()
+    ends, said = book.closures(ROW.model), book.entries(release.RELEASE, ROW.model)
+    return plans.retrains(
+        book.entries(DECISION, ROW.model), ends, said, book.entries(tasks.DRIFT, ROW.model), ROW.drift
+    )
+
+
+def later(days):
+    DataClock("replay", live.records()).advance(live.now() + days * DAY)
+
+
+def test_a_drift_retrain_is_remembered_with_its_evidence_and_what_came_of_it(tmp_path):
+    go_live()
+    decide_all([checked(tmp_path, n, score=0.4) for n in range(2)])
+    decision = drift_decisions()[0]
+    assert (decision.body["cause"], decision.unique) == ("drift", remembered()[0].trigger_id)
+    assert (remembered()[0].score_before, remembered()[0].score_after) == (0.4, None)
+    package = control.package(2).digest
+    ledger().close_decision(decision, "trained", {"package": package})
+    decide_all([checked(tmp_path, 2, score=0.15, package=2)], package=2)
+    assert remembered()[0].score_after == 0.15
+
+
+def test_a_score_that_did_not_ask_is_not_held_against_the_retrain(tmp_path):
+    """Predictions moved while the features' score was low: that the score did not fall says nothing of the retrain."""
+    go_live()
+    decide_all([checked(tmp_path, n, score=0.05, prediction=0.4) for n in range(2)])
+    assert drift_decisions()
+    assert remembered()[0].score_before is None
+
+
+@pytest.mark.parametrize(("after", "state"), [(0.39, "OPEN"), (0.1, "TRIGGERED")])
+def test_drifts_own_promotion_closes_no_breaker_unless_it_helped(tmp_path, after, state):
+    go_live()
+    retrained(2, promoted=False)
+    retrained(3, promoted=True, scores=(0.4, after))
+    later(7)
+    decide_all([checked(tmp_path, n, score=0.4) for n in range(2)])
+    assert rows()[-1]["decision"]["state"] == state
+
+
+@pytest.mark.parametrize(("trigger", "cause"), [("scheduled", None), ("manual", None), ("drift", "staleness")])
+def test_a_promotion_that_drift_had_not_asked_for_closes_the_breaker(tmp_path, trigger, cause):
+    go_live()
+    retrained(2, promoted=False)
+    retrained(3, promoted=False)
+    results = [checked(tmp_path, n, score=0.4) for n in range(2)]
+    assert decide_all(results) is False
+    assert rows()[-1]["decision"]["state"] == "OPEN"
+    retrained(4, promoted=True, trigger=trigger, cause=cause or "drift")
+    later(7)
+    assert decide_all([checked(tmp_path, n, score=0.4) for n in (2, 3)]) is True
+
+
+def test_a_rollback_does_not_close_the_breaker():
+    decisions = [retrained(2, promoted=False)]
+    said = {"decision": None, "rollback": True, "package": control.package(1).digest}
+    ledger().append(release.PROMOTION, ROW.model, said)
+    assert plans.breaker_closed_at(ledger().entries(release.PROMOTION, ROW.model), decisions) is None
+
+
+def asked_gate(day, run, kind):
+    """A check of a raw day's data as the features DAG leaves it in ledger and store."""
+    lake = ROW.repo.lake(platform().store)
+    folder = join(platform().store, "steps", f"validate-{run}")
+    with publish(join(lake, day.isoformat()), "raw_day") as draft:
+        (draft.path / "rows.parquet").write_text(run)
+    spec = specs.raw_days(ROW.repo, platform().store, [day], "file:///pending")
+    write_bytes(join(folder, "spec.json"), spec.model_dump_json().encode())
+    words = {"module": "feature_repo.validate", "dag": "features__flights", "run": run, "folder": folder}
+    key = sha256(run.encode())
+    number = ledger().begin_attempt(key, words)
+    if kind != "done":
+        write_bytes(join(folder, "failure.json"), Failure(kind=kind, reason="AA: 0 rows").model_dump_json().encode())
+    ledger().finish_attempt(key, number, "done" if kind == "done" else "refused", {"reason": "AA: 0 rows"})
+
+
+def test_data_that_the_gate_has_refused_hold_a_retrain_back(tmp_path):
+    go_live()
+    asked_gate(FIRST + DAY, "first", "bad_data")
+    assert decide_all([checked(tmp_path, n, score=0.4) for n in range(2)]) is False
+    assert rows()[-1]["decision"]["state"] == "DATA_INCIDENT"
+    assert "raw_day: AA: 0 rows" in rows()[-1]["decision"]["reasons"]
+
+
+@pytest.mark.parametrize(("day", "second"), [(FIRST + DAY, "done"), (FIRST + DAY, "try_again"), (FIRST, None)])
+def test_what_was_mended_or_could_not_be_asked_or_is_about_another_day_holds_nothing(tmp_path, day, second):
+    go_live()
+    asked_gate(day, "first", "bad_data")
+    if second:
+        asked_gate(day, "second", second)
+    assert decide_all([checked(tmp_path, n, score=0.4) for n in range(2)]) is True
+
+
+def test_the_policy_hears_how_old_the_live_version_is(tmp_path, monkeypatch):
+    record(ledger(), control.version(tmp_path, 1))
+    go_live()
+    heard = []
+    monkeypatch.setattr(
+        tasks, "decide", lambda checks, situation, policy: heard.append(situation) or decide(checks, situation, policy)
+    )
+    decide_all([checked(tmp_path, 0)])
+    assert heard[0].trained_through == dt.date(2013, 8, 30)
+    assert heard[0].scheduled is None

@@ -1,0 +1,51 @@
+"""Which tick of cron is ahead, and of which clock."""
+
+import datetime as dt
+
+import pytest
+
+from artifacts.settings import settings
+from operators.pipelines import pipeline
+from operators.schedules import next_tick
+from operators.settings import platform
+from operators.tasks.watch import scheduled
+
+ROW = pipeline("flight_delay")
+AFTERNOON = dt.datetime(2013, 9, 10, 14, 5, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def schedule(monkeypatch):
+    def set_to(word, clock="wall"):
+        monkeypatch.setenv("PERENNIAL_SCHEDULE", word)
+        monkeypatch.setenv("PERENNIAL_CLOCK", clock)
+        settings.cache_clear()
+        platform.cache_clear()
+
+    yield set_to
+    monkeypatch.undo()
+    settings.cache_clear()
+    platform.cache_clear()
+
+
+def test_the_rows_own_cron_or_one_for_all(schedule):
+    schedule("on")
+    assert next_tick("30 15 * * *", AFTERNOON) == AFTERNOON.replace(hour=15, minute=30)
+    assert next_tick("5 14 * * *", AFTERNOON) == AFTERNOON + dt.timedelta(days=1)
+    schedule("0 20 * * *")
+    assert next_tick("30 15 * * *", AFTERNOON) == AFTERNOON.replace(hour=20, minute=0)
+
+
+@pytest.mark.parametrize(("word", "clock"), [("off", "wall"), ("on", "replay")])
+def test_no_tick_is_ahead_without_cron_or_under_a_replay(schedule, word, clock):
+    schedule(word, clock)
+    assert next_tick("30 15 * * *", AFTERNOON) is None
+    assert scheduled(ROW, AFTERNOON) is None
+
+
+def test_the_next_retrain_resolves_the_day_that_is_closed_by_then(schedule):
+    schedule("on")
+    run = scheduled(ROW, AFTERNOON)
+    assert (run.at, run.partition) == (AFTERNOON.replace(hour=15, minute=30), dt.date(2013, 9, 9))
+    before_dawn = dt.datetime(2013, 9, 10, 3, tzinfo=dt.UTC)
+    assert scheduled(ROW, before_dawn).partition == dt.date(2013, 9, 9)  # it will close before the tick
