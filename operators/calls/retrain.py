@@ -9,6 +9,8 @@ from pydantic import BaseModel
 
 from artifacts.refs import Digest, Uri, join, short
 from feature_repo.contract import DatasetRef, ValidationRef
+from operators.data_gate import held_before
+from operators.ledger import ledger
 from operators.payload import PENDING, StepCall, load
 from operators.pipelines import Pipeline
 from operators.plans import checks
@@ -21,6 +23,8 @@ from serving.contract import PackageRef
 from training.contract import EvaluationRef, FitRef, OnnxRef, TorchJob, VersionRef
 
 XCom = Mapping[str, Any]
+LOOKED_AT = 1000
+"""Newest step attempts among which a check that has held is looked for: about a day of an hourly repo and its models."""
 
 
 def _below(*parts: str) -> Callable[[BaseModel, Digest], Uri]:
@@ -28,10 +32,11 @@ def _below(*parts: str) -> Callable[[BaseModel, Digest], Uri]:
 
 
 def validate_raw(row: Pipeline) -> StepCall:
-    """The expectations of the partition's raw day."""
+    """The expectations of the partition's raw day; the check of a range that has held with it is as good."""
 
     def spec(ask: XCom) -> BaseModel:
-        return checks.raw_days(row.repo, platform().store, (Ask.model_validate(ask).partition,), PENDING)
+        wanted = checks.raw_days(row.repo, platform().store, (Ask.model_validate(ask).partition,), PENDING)
+        return held_before(wanted, ledger().status(LOOKED_AT), layer_digest("features"))
 
     return StepCall(
         "feature_repo.validate", "features", spec, ValidationRef, output=_below("validations", row.repo.name)
