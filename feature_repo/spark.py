@@ -6,11 +6,21 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pyspark.sql import DataFrame, SparkSession
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
+"""Where set-up keeps the classes that Spark loads (feature_repo/class_archive.py); it belongs to the environment's jars."""
+
+
+def java_options(archive: Path) -> str:
+    """The driver's options, with the class archive where there is one; one that does not fit is left aside without a word."""
+    return f"{JAVA_OPTIONS} -XX:SharedArchiveFile={archive} -Xlog:cds=off" if archive.exists() else JAVA_OPTIONS
 
 
 class SparkSettings(BaseSettings):
@@ -27,8 +37,9 @@ class SparkSettings(BaseSettings):
         "result each piece crosses the driver's heap whole, so the pieces of a large one must be many.",
     )
     java_options: str = Field(
-        default="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        description="For the driver: a session that lives a minute spends more on the optimising compiler than it gains.",
+        default_factory=lambda: java_options(ARCHIVE),
+        description="For the driver; a session that lives a minute spends more on the optimising compiler than it gains. "
+        f"When it is not set: `{JAVA_OPTIONS}`, and the archive of Spark's classes that set-up makes.",
     )
 
 
