@@ -56,6 +56,7 @@ def environment(
             }
         ]),
         "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",  # a chain of short tasks waits this long between two
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
