@@ -34,10 +34,12 @@ from feature_repo.contract import CheckPolicy
 from feature_repo.expectations.rules import SAMPLED, Rule, TableSuite
 from feature_repo.outcomes import BadRow, Outcome
 from feature_repo.spark import frame as in_spark
-from feature_repo.spark import session
+from feature_repo.spark import pieces, session
 
 SITE = "docs"
 UNREAD_FOLDERS = ("fonts", "images")  # 4 MB a report; the pages read well without
+ROW_GROUP = 50_000  # Spark reads the groups of a file at once; of a file with a single one it uses a single core
+PIECE_ROWS = 250_000  # per piece of the shuffle that finds repeated keys
 SMALL_ROWS = 20_000
 OPTIONS = {
     "spark.sql.adaptive.enabled": "false",  # halves the jobs
@@ -135,11 +137,12 @@ def _frame(spark: SparkSession, table: pa.Table, file: Path) -> DataFrame:
     costs more than it saves (19 s against 10 s).
     """
     compiled = table.num_rows > SMALL_ROWS
+    pieces(spark, table.num_rows / PIECE_ROWS)
     spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
     if not spark.sparkContext.master.startswith("local"):
         return in_spark(spark, table)
-    pq.write_table(table, file, coerce_timestamps="us", store_schema=False)
+    pq.write_table(table, file, coerce_timestamps="us", store_schema=False, row_group_size=ROW_GROUP)
     return spark.read.parquet(str(file))
 
 

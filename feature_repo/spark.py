@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -102,3 +103,10 @@ def _start(name: str) -> SparkSession:
 def frame(session: SparkSession, table: pa.Table) -> DataFrame:
     """An Arrow table in Spark: the very bytes that were verified, and on any master, without a file system in common."""
     return session.createDataFrame(table.combine_chunks())
+
+
+def pieces(session: SparkSession, wanted: float) -> None:
+    """Sets how many pieces a shuffle makes where Spark does not find out itself: one per core at least, at most the setting."""
+    least = session.sparkContext.defaultParallelism
+    count = max(least, min(math.ceil(wanted), SparkSettings().shuffle_partitions))
+    session.conf.set("spark.sql.shuffle.partitions", str(count))
