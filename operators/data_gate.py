@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from artifacts.refs import Digest, Uri, join
 from artifacts.step import failure_of, step_key
@@ -14,6 +14,8 @@ from operators.pipelines import Pipeline
 from operators.steps import PENDING
 
 MODULE = "feature_repo.validate"
+LOOKED_AT = 1000
+"""Newest step attempts among which a check that has held is looked for: days of an hourly repo and its models."""
 
 
 def failed_gate(row: Pipeline, attempts: Sequence[Attempt], partition: dt.date) -> tuple[str, ...]:
@@ -45,15 +47,29 @@ def held_before(wanted: ValidateSpec, attempts: Sequence[Attempt], code: Digest)
     Only a check by this very code counts, with the same policy, of the same bytes of the day and with the same history, so
     what it gives is the key of work that is done; ``attempts`` newest first.
     """
-    for attempt in attempts:
-        if attempt.outcome != "done" or attempt.begun.body.get("module") != MODULE:
-            continue
-        spec = _spec(attempt)
-        if spec is None or attempt.key != step_key(MODULE, spec, code):
-            continue
-        if _question(spec) == _question(wanted) and all(target in spec.targets for target in wanted.targets):
+    for spec in _held(wanted, attempts, code):
+        if all(target in spec.targets for target in wanted.targets):
             return spec.model_copy(update={"output": wanted.output})
     return wanted
+
+
+def not_held(wanted: ValidateSpec, attempts: Sequence[Attempt], code: Digest) -> ValidateSpec | None:
+    """The check without the days that another one has held as they are now; None when no day is left."""
+    left = wanted.targets
+    for spec in _held(wanted, attempts, code):
+        left = tuple(target for target in left if target not in spec.targets)
+        if not left:
+            return None
+    return wanted.model_copy(update={"targets": left})
+
+
+def _held(wanted: ValidateSpec, attempts: Sequence[Attempt], code: Digest) -> Iterator[ValidateSpec]:
+    for attempt in attempts:
+        if attempt.outcome == "done" and attempt.begun.body.get("module") == MODULE:
+            spec = _spec(attempt)
+            same = spec is not None and attempt.key == step_key(MODULE, spec, code)
+            if spec is not None and same and _question(spec) == _question(wanted):
+                yield spec
 
 
 def _question(spec: ValidateSpec) -> ValidateSpec:

@@ -7,17 +7,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from artifacts.refs import join, short
-from feature_repo.contract import LakeRef, OnlineCheckRef, OnlineRef, ValidationRef, ViewsRef
+from artifacts.refs import Uri, join, short
+from feature_repo.contract import LakeRef, OnlineCheckRef, OnlineRef, ValidateSpec, ValidationRef, ViewsRef
 from operators import live
+from operators.data_gate import LOOKED_AT, not_held
+from operators.ledger import ledger
 from operators.payload import PENDING, Skip, StepCall, load
 from operators.pipelines import FeatureRepo
 from operators.plans import checks
 from operators.plans import features as plans
 from operators.plans.features import Hours
 from operators.settings import platform
+from operators.steps import layer_digest
 
 NOTHING_CLOSED = "no day among these hours has closed yet"
+NOTHING_NEW = "the days that have closed have been checked as they are"
 
 
 def ingest(repo: FeatureRepo) -> StepCall:
@@ -30,11 +34,10 @@ def ingest(repo: FeatureRepo) -> StepCall:
 
 
 def validate_raw(repo: FeatureRepo) -> StepCall:
-    """The expectations of the raw days that closed among the hours, all in one step."""
+    """The expectations of the raw days that closed among the hours, and of those that were restated since they were checked."""
 
     def spec(hours: Mapping[str, Any], lake: Mapping[str, str]) -> BaseModel | Skip:
-        days = plans.closed_days(repo, Hours.model_validate(hours))
-        return checks.raw_days(repo, platform().store, days, PENDING) if days else Skip(NOTHING_CLOSED)
+        return _asked(repo, Hours.model_validate(hours), checks.raw_days, repo.lake(platform().store))
 
     return _check(repo, spec)
 
@@ -43,10 +46,18 @@ def validate_views(repo: FeatureRepo) -> StepCall:
     """The expectations of the same days of the views."""
 
     def spec(hours: Mapping[str, Any], views: Mapping[str, str]) -> BaseModel | Skip:
-        days = plans.closed_days(repo, Hours.model_validate(hours))
-        return checks.view_days(repo, platform().store, days, PENDING) if days else Skip(NOTHING_CLOSED)
+        return _asked(repo, Hours.model_validate(hours), checks.view_days, repo.views(platform().store))
 
     return _check(repo, spec)
+
+
+def _asked(repo: FeatureRepo, hours: Hours, check: Callable[..., ValidateSpec], root: Uri) -> ValidateSpec | Skip:
+    """A check of what closed, and of what lies there from the days before that the run reads, less what has held as it is."""
+    days = [*checks.published(root, plans.earlier_days(repo, hours)), *plans.closed_days(repo, hours)]
+    if not days:
+        return Skip(NOTHING_CLOSED)
+    wanted = check(repo, platform().store, days, PENDING)
+    return not_held(wanted, ledger().status(LOOKED_AT), layer_digest("features")) or Skip(NOTHING_NEW)
 
 
 def _check(repo: FeatureRepo, spec: Callable[..., BaseModel | Skip]) -> StepCall:

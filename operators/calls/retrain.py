@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from artifacts.refs import Digest, Uri, join, short
 from feature_repo.contract import DatasetRef, ValidationRef
-from operators.data_gate import held_before
+from operators.data_gate import LOOKED_AT, held_before
 from operators.ledger import ledger
 from operators.payload import PENDING, StepCall, load
 from operators.pipelines import Pipeline
@@ -23,8 +23,6 @@ from serving.contract import PackageRef
 from training.contract import EvaluationRef, FitRef, OnnxRef, TorchJob, VersionRef
 
 XCom = Mapping[str, Any]
-LOOKED_AT = 1000
-"""Newest step attempts among which a check that has held is looked for: about a day of an hourly repo and its models."""
 
 
 def _below(*parts: str) -> Callable[[BaseModel, Digest], Uri]:

@@ -25,6 +25,11 @@ def view_days(repo: FeatureRepo, store: Uri, days: Sequence[dt.date], output: Ur
     return _spec("view_day", repo, repo.views(store), days, output)
 
 
+def published(root: Uri, days: Sequence[dt.date]) -> list[dt.date]:
+    """The days that are there."""
+    return [day for day in days if manifest(join(root, day.isoformat())) is not None]
+
+
 def _spec(suite: str, repo: FeatureRepo, root: Uri, days: Sequence[dt.date], output: Uri) -> ValidateSpec:
     @functools.cache
     def found(day: dt.date) -> Manifest | None:

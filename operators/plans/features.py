@@ -118,6 +118,14 @@ def closed_days(repo: FeatureRepo, asked: Hours) -> tuple[dt.date, ...]:
     return tuple(day for day in days if repo.calendar.as_of(day) > asked.start)
 
 
+def earlier_days(repo: FeatureRepo, asked: Hours) -> tuple[dt.date, ...]:
+    """The closed days before those of ``closed_days`` that the run reads, and that may have been restated since."""
+    first = max(build_days(repo.calendar, asked.start, asked.end)[0], repo.calendar.first)
+    newest = repo.calendar.newest_closed(asked.start)
+    count = (newest - first).days + 1 if newest is not None else 0
+    return tuple(first + number * DAY for number in range(count))
+
+
 def build(repo: FeatureRepo, store: Uri, asked: Hours) -> BuildSpec:
     """The views of the hours."""
     lake = repo.lake(store)

@@ -11,6 +11,7 @@ from operators.plans.features import (
     HoursRefused,
     check_online,
     closed_days,
+    earlier_days,
     hours,
     ingest,
     materialize,
@@ -136,6 +137,26 @@ def asked(start: str, end: str, now: str) -> Hours:
 )
 def test_each_day_is_checked_by_the_run_in_which_it_closes(start: str, end: str, now: str, days: list[str]) -> None:
     assert [str(day) for day in closed_days(FLIGHTS, asked(start, end, now))] == days
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "now", "first", "last"),
+    [
+        ("2013-09-01T13:00Z", "2013-09-01T14:00Z", "2013-09-01T14:20Z", "2013-08-20", "2013-08-30"),
+        ("2013-09-01T14:00Z", "2013-09-01T15:00Z", "2013-09-01T15:20Z", "2013-08-20", "2013-08-31"),
+        ("2013-01-03T15:00Z", "2013-01-03T16:00Z", "2013-01-03T16:20Z", "2013-01-01", "2013-01-02"),
+    ],
+)
+def test_the_days_that_closed_before_and_that_a_run_reads(
+    start: str, end: str, now: str, first: str, last: str
+) -> None:
+    found = earlier_days(FLIGHTS, asked(start, end, now))
+    assert (str(found[0]), str(found[-1])) == (first, last)
+    assert not set(found) & set(closed_days(FLIGHTS, asked(start, end, now)))
+
+
+def test_no_day_has_closed_before_a_history_begins() -> None:
+    assert earlier_days(FLIGHTS, asked("2013-01-01T09:00Z", "2013-01-01T10:00Z", "2013-01-01T10:20Z")) == ()
 
 
 def test_hourly_runs_leave_no_day_out_and_check_none_twice() -> None:
