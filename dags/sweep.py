@@ -25,7 +25,12 @@ from operators.schedules import cron
 from operators.tasks import sweep as tasks
 
 WOKEN = AssetAlias("woken-by-sweep")
-WAKES = {"decisions": events.retrain, "packages": events.package, "partitions": events.predictions}
+WAKES = {
+    "decisions": events.retrain,
+    "packages": events.package,
+    "partitions": events.predictions,
+    "unheard": events.alerts,
+}
 
 with DAG(
     "sweep",

@@ -4,9 +4,9 @@ Checks every closed partition of the prediction log for drift and for lost quali
 
 | | |
 |---|---|
-| Runs when | `predictions/<model>` gets an event because a partition of the log has closed; hourly, for events that were lost; by hand, to try given-up partitions again |
-| Reads | the closed partitions that nobody has checked against the live version, the labels known so far, the version's own reference |
-| Publishes | a report per check, a ledger row per check (also for a no, and for one that failed), and an event for `retrain/<model>` when a retrain is decided |
+| Runs when | `predictions/<model>` gets an event because a partition of the log has closed, or `alerts/<model>` because of an alert from outside; hourly, for events that were lost; by hand, to try given-up partitions again |
+| Reads | the closed partitions that nobody has checked against the live version, the labels known so far, the version's own reference, alerts from outside |
+| Publishes | a report per check, a ledger row per check (also for a no, and for one that failed), a ledger row on what each past drift retrain has brought, and an event for `retrain/<model>` when a retrain is decided |
 | When it fails | nothing retrains on half a check; the next run takes the partition, at most 3 runs on the same data. See `docs/runbooks/watch.md` |
 """
 
@@ -17,13 +17,13 @@ from typing import Any
 from airflow.sdk import DAG, AssetAlias, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from monitoring.contract import CheckRef
 from operators import events
 from operators.calls import watch as calls
 from operators.endings import end_in_red
-from operators.payload import DEFAULTS, mapped_payload_type, payload
+from operators.payload import DEFAULTS, mapped_payload, payload
 from operators.pipelines import PIPELINES, Pipeline
 from operators.schedules import cron_or
+from operators.tasks import effects as audits
 from operators.tasks import watch as tasks
 
 
@@ -33,7 +33,7 @@ def make(row: Pipeline) -> DAG:
     with DAG(
         f"watch__{row.model}",
         doc_md=__doc__,
-        schedule=cron_or("20 * * * *", events.predictions(row.model)),
+        schedule=cron_or("20 * * * *", events.predictions(row.model), events.alerts(row.model)),
         max_active_runs=1,
         default_args={**DEFAULTS, "owner": row.owner},
         tags=["perennial", "watch", row.model],
@@ -47,21 +47,26 @@ def make(row: Pipeline) -> DAG:
         def spread(asked: dict[str, Any], frozen: Any) -> list[dict[str, Any]]:
             return [{"partition": partition, "frozen": frozen} for partition in asked["partitions"]]
 
-        @task(outlets=[wanted], trigger_rule="all_done")  # a bad day gets its row too, and must not hide the others
-        def decide(asked: Any, frozen: Any, results: list[Any], run_id: str, *, outlet_events: Any) -> None:
+        # A bad day gets its row too, and must not hide the others.
+        @task(outlets=[wanted], trigger_rule="all_done")
+        def decide(
+            asked: Any, frozen: Any, results: list[Any], replays: Any, replayed: Any, run_id: str, *, outlet_events: Any
+        ) -> None:
+            audits.conclude(row, replays, list(replayed or ()), run_id)
             if not asked or not frozen:
                 raise AirflowSkipException("no check was run")
             if tasks.decide_all(row, asked, list(results), run_id):
                 outlet_events[wanted].add(events.retrain(row.model))
 
-        asked = choose()
+        @task
+        def audit() -> list[dict[str, Any]]:
+            return audits.to_replay(row)
+
+        asked, replays = choose(), audit()
         frozen = payload(task_id="reference", call=calls.reference(row), inputs={"asked": asked})
-        checks = (
-            mapped_payload_type(CheckRef)
-            .partial(task_id="check", call=calls.check(row), max_active_tis_per_dagrun=1)
-            .expand(inputs=spread(asked, frozen.output))
-        )
-        decide(asked, frozen.output, checks.output)
+        checks = mapped_payload(task_id="check", call=calls.check(row), inputs=spread(asked, frozen.output))
+        replayed = mapped_payload(task_id="effect", call=calls.effect(row), inputs=replays)
+        decide(asked, frozen.output, checks.output, replays, replayed.output)
         end_in_red(dag)
     return dag
 

@@ -25,6 +25,7 @@ def environment(
         **{f"PORT_{name.upper()}": str(port) for name, port in ports.items()},
         "PERENNIAL_GATEWAY": f"http://127.0.0.1:{ports['gateway']}",
         "PERENNIAL_GATEWAY_TOKEN_FILE": str(state / "secrets" / "gateway.token"),
+        "PERENNIAL_ALERT_TOKEN_FILE": str(state / "secrets" / "alerts.token"),
         "PERENNIAL_AIRFLOW": airflow,
         "PERENNIAL_MLFLOW_UI": f"http://127.0.0.1:{ports['mlflow']}",
         "AIRFLOW_HOME": str(home),

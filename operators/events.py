@@ -30,5 +30,10 @@ def predictions(model: str) -> Asset:
     return _asset(f"predictions/{model}")
 
 
+def alerts(model: str) -> Asset:
+    """Something has come from outside about days that have been checked."""
+    return _asset(f"alerts/{model}")
+
+
 def _asset(name: str) -> Asset:
     return Asset(name=name, uri=f"perennial://{name}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context, ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from artifacts.step import explain
 from operators.ledger import ledger
@@ -28,7 +28,7 @@ __all__ = [
     "Skip",
     "StepCall",
     "load",
-    "mapped_payload_type",
+    "mapped_payload",
     "payload",
     "payload_type",
 ]
@@ -60,10 +60,14 @@ def payload_type() -> type[BaseOperator]:
     return PayloadProcessOperator
 
 
-def mapped_payload_type(result: type[BaseModel]) -> type[BaseOperator]:
-    """The operator class for ``.partial(call=...).expand(inputs=...)``: Airflow reads a mapped task's links off the class."""
-    base = payload_type()
-    return type(base.__name__, (base,), {"__module__": base.__module__, "operator_extra_links": links_for(result)})
+def mapped_payload(*, task_id: str, call: StepCall, inputs: Any) -> Any:
+    """One step per element of ``inputs``, an XComArg with a list of arguments for ``call.spec``; one at a time."""
+    base, links = payload_type(), {"operator_extra_links": links_for(call.result)}
+    mapped: Any = type(
+        base.__name__, (base,), {"__module__": base.__module__, **links}
+    )  # Airflow reads them off the class
+    operator = mapped.partial(task_id=task_id, call=call, max_active_tis_per_dagrun=1)
+    return operator.expand(inputs=inputs)
 
 
 def payload(*, task_id: str, call: StepCall, inputs: Mapping[str, Any] | None = None, **arguments: Any) -> BaseOperator:

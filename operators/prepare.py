@@ -45,6 +45,7 @@ def prepared_environment(state: Path, clock: str, schedule: str) -> dict[str, st
     folder = state / "secrets"
     made = _secrets(folder)
     _private(folder / "gateway.token", secrets.token_urlsafe(32))
+    _private(folder / "alerts.token", secrets.token_urlsafe(32))
     _private(folder / "airflow-passwords.json", json.dumps({name: secrets.token_urlsafe(16) for name in USERS}))
     ports = pick(PORTS, state / "ports.json", in_use=running(state / "stack.pid") is not None)
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # the Procfile says airflow and python

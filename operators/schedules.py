@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 from croniter import croniter
 
 from operators.settings import platform
@@ -25,9 +25,9 @@ def cron(expression: str) -> CronTriggerTimetable | None:
 
 
 def cron_or(expression: str, *assets: Asset) -> Any:
-    """A schedule of cron and of assets; the assets alone when cron is off."""
-    when = timetable(expression)
-    return AssetOrTimeSchedule(timetable=when, assets=list(assets)) if when else list(assets)
+    """A schedule of cron and of assets, any one of which wakes; the assets alone when cron is off."""
+    when, any_of = timetable(expression), AssetAny(*assets)
+    return AssetOrTimeSchedule(timetable=when, assets=any_of) if when else any_of
 
 
 def next_tick(expression: str, after: dt.datetime) -> dt.datetime | None:

@@ -54,6 +54,10 @@ class Platform(Settings):
     airflow: str = Field(default="http://127.0.0.1:8080", description="Base URL of Airflow's API server, for links.")
     mlflow_ui: str = Field(default="", description="Base URL of an MLflow server to link to; empty for none.")
 
+    alert_token_file: Path | None = Field(
+        default=None, description="File with the bearer token for alerts from outside; without it they are refused."
+    )
+
     def model_post_init(self, context: object) -> None:
         """Derives what was not set."""
         super().model_post_init(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.plugins_manager import AirflowPlugin
 
 from operators.links import DataDocsLink, DriftReportLink, EvaluationLink, JudgementLink, MlflowLink
-from plugins.board.published import app
+from plugins.board import alerts, published
 
 
 class PerennialPlugin(AirflowPlugin):
@@ -13,7 +13,8 @@ class PerennialPlugin(AirflowPlugin):
 
     name = "perennial"
     fastapi_apps = [  # noqa: RUF012  the base class declares plain attributes
-        {"app": app, "url_prefix": "/perennial/artifacts", "name": "perennial artifacts"}
+        {"app": published.app, "url_prefix": "/perennial/artifacts", "name": "perennial artifacts"},
+        {"app": alerts.app, "url_prefix": "/perennial/alerts", "name": "perennial alerts"},
     ]
     operator_extra_links = [  # noqa: RUF012
         DataDocsLink(),

@@ -10,13 +10,18 @@ from pydantic import BaseModel
 
 from artifacts.refs import join, short
 from monitoring.contract import CheckRef, ReferenceRef
+from monitoring.effect_contract import EffectRef
 from monitoring.skew_contract import SkewRef, SkewSpec
 from operators import live
+from operators.ledger import ledger
 from operators.payload import PENDING, Skip, StepCall, load
 from operators.pipelines import Pipeline
+from operators.plans import effects
 from operators.plans import watch as plans
 from operators.settings import platform
+from operators.tasks.effects import due
 from operators.tasks.watch import version_in_front
+from operators.versions import by_package
 
 XCom = Mapping[str, Any]
 
@@ -73,4 +78,23 @@ def check(row: Pipeline) -> StepCall:
         spec,
         CheckRef,
         output=lambda _, key: join(platform().store, "checks", row.model, short(key)),
+    )
+
+
+def effect(row: Pipeline) -> StepCall:
+    """The champion that a drift retrain has replaced, on what its version answered."""
+
+    def spec(decision: int) -> BaseModel | Skip:
+        audit = next((audit for audit in due(row) if audit.decision == decision), None)
+        if audit is None:
+            return Skip(f"decision {decision} has been audited meanwhile")
+        old = by_package(ledger(), row.model, audit.old).package_ref()
+        return effects.replay(row, audit, old, platform().store, PENDING)
+
+    return StepCall(
+        "monitoring.effect",
+        "monitoring",
+        spec,
+        EffectRef,
+        output=lambda _, key: join(platform().store, "effects", row.model, short(key)),
     )

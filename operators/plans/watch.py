@@ -16,6 +16,8 @@ from operators.pipelines import Pipeline
 from operators.versions import Version
 from serving.contract import Deployed, FeedbackRef, PredictionsRef
 
+DRIFT, ALERT, EFFECT = "drift", "alert", "effect"  # kinds of ledger entries
+
 
 def logged(row: Pipeline, store: Uri) -> tuple[PredictionsRef, ...]:
     """The closed partitions of the prediction log, oldest first."""

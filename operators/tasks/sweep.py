@@ -10,8 +10,9 @@ from operators import live
 from operators.ledger import FAILED, ledger
 from operators.pipelines import PIPELINES, Pipeline
 from operators.settings import platform
+from operators.tasks.effects import due
 from operators.tasks.release import INTENT, PROMOTION, next_version, promotion_name
-from operators.tasks.watch import waiting
+from operators.tasks.watch import unheard, waiting
 
 CLEANED = "cleaned"
 CLEAN_EVERY = dt.timedelta(hours=6)  # looking at every object costs calls on an object store, and what is old stays old
@@ -19,14 +20,16 @@ LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decis
 
 
 def unfinished(row: Pipeline) -> dict[str, Any]:
-    """What is waiting for a model although nothing may be on its way: decisions, packages, partitions of the log."""
+    """What is waiting for a model although nothing may be on its way: decisions, packages, partitions, things unheard."""
     book = ledger()
     routing, _ = live.routing(row.model)
     version = next_version(row)
+    told = unheard(row, routing.champion) if routing.champion else None
     return {
         "decisions": [entry.id for entry in book.open_decisions(row.model) if entry.body["trigger"] == "drift"],
         "packages": [version.registered.version] if version else [],
         "partitions": [day.isoformat() for day in waiting(row, routing.champion)] if routing.champion else [],
+        "unheard": [*([told.words] if told else []), *(f"effect of decision {audit.decision}" for audit in due(row))],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -10,23 +11,23 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from artifacts.refs import Digest, Uri, join
 from artifacts.step import failure_of, failure_uri
-from monitoring.contract import CheckRef, CheckRow, Decision, Scheduled, Situation
+from monitoring.contract import CheckRef, CheckRow, Decision, Situation
 from monitoring.policy import decide, row_of
 from operators import live
-from operators.data_gate import failed_gate
 from operators.ledger import DECISION, Attempt, Entry, ledger
 from operators.payload import load
 from operators.pipelines import Pipeline
+from operators.plans import evidence
 from operators.plans import watch as plans
-from operators.schedules import next_tick
 from operators.settings import platform
 from operators.steps import layer_digest
-from operators.tasks.release import PROMOTION, RELEASE
+from operators.tasks.situation import new_labels, situation
 from operators.versions import Version, by_package
 from serving.contract import Deployed
 
-DRIFT = "drift"
-STEPS = 1000  # the newest ones, among which the data gate's checks of a partition are looked for
+log = logging.getLogger(__name__)
+
+DRIFT, ALERT = plans.DRIFT, plans.ALERT
 
 
 def _live(row: Pipeline) -> Deployed:
@@ -58,9 +59,27 @@ def choose_partitions(row: Pipeline, *, by_hand: bool = False) -> dict[str, Any]
             "with its own PERENNIAL_STATE"
         )
     found = waiting(row, champion, again=by_hand)
+    told = None if found else unheard(row, champion)
+    if told is not None:
+        log.info("%s: %s is decided anew", told.words, told.partition)
+        found = (told.partition,)
     if not found:
         raise AirflowSkipException(f"every closed partition of the predictions of '{row.model}' has been checked")
-    return {"package": champion.package.digest, "partitions": [partition.isoformat() for partition in found]}
+    return {
+        "package": champion.package.digest,
+        "partitions": [partition.isoformat() for partition in found],
+        "again": told is not None,
+    }
+
+
+def unheard(row: Pipeline, champion: Deployed) -> evidence.News | None:
+    """What has come from outside since the newest decision about the live version, and may change it."""
+    book, package = ledger(), champion.package.digest
+    checks = [entry for entry in book.entries(DRIFT, row.model) if entry.body["package_digest"] == package]
+    if not checks:
+        return None
+    last = max(checks, key=lambda entry: (str(entry.body["partition"]), entry.id))
+    return evidence.news(last, book.entries(ALERT, row.model), new_labels(row, package, live.now()), row.drift)
 
 
 class Failure(NamedTuple):
@@ -111,54 +130,22 @@ def decide_all(row: Pipeline, asked: Mapping[str, Any], results: Sequence[Any], 
         if partition in failed:
             _write_failure(row, package, failed[partition], newest, run_id)
         else:
-            decided = _decide(row, checks[partition], newest) or decided
+            decided = _decide(row, checks[partition], newest, again=bool(asked.get("again"))) or decided
     return decided or bool([entry for entry in ledger().open_decisions(row.model) if entry.body["trigger"] == "drift"])
 
 
-def _answer(row: Pipeline, current: CheckRow, newest: dt.date | None) -> Decision:
+def _answer(row: Pipeline, current: CheckRow, found: Situation) -> Decision:
     """What the policy says after a check, by all that the ledger remembers."""
     past = plans.history(ledger().entries(DRIFT, row.model), current.package_digest)
     earlier = (check for check in past if check.partition < current.partition)
-    return decide((*earlier, current), _situation(row, current, newest), row.drift)
+    return decide((*earlier, current), found, row.drift)
 
 
-def _situation(row: Pipeline, current: CheckRow, newest: dt.date | None) -> Situation:
-    """What a decision depends on besides the checks, as far as anything here measures it."""
-    book, now = ledger(), live.now()
-    decisions, promotions = book.entries(DECISION, row.model), book.entries(PROMOTION, row.model)
-    checks, releases = book.entries(DRIFT, row.model), book.entries(RELEASE, row.model)
-    return Situation(
-        model=row.model,
-        now=now,
-        retrains=plans.retrains(decisions, book.closures(row.model), releases, checks, row.drift),
-        retraining=bool(book.open_decisions(row.model)),
-        newest=newest,
-        breaker_closed_at=plans.breaker_closed_at(promotions, decisions),
-        failed_gate=failed_gate(row, book.status(STEPS), current.partition),
-        scheduled=scheduled(row, now),
-        trained_through=_trained_through(row, current.package_digest),
-    )
-
-
-def scheduled(row: Pipeline, now: dt.datetime) -> Scheduled | None:
-    """The next retrain by cron and the partition that it will resolve; None where no tick is ahead on the data clock."""
-    at = next_tick(row.schedule, now)
-    partition = row.calendar.newest_closed(at) if at else None
-    return Scheduled(at=at, partition=partition) if at and partition else None
-
-
-def _trained_through(row: Pipeline, package: Digest) -> dt.date | None:
-    """The newest training day of a version; None when the ledger or the store has lost it, which its checks report."""
-    try:
-        return by_package(ledger(), row.model, package).final_fit_ref().train_last
-    except LookupError:
-        return None
-
-
-def _decide(row: Pipeline, check: CheckRef, newest: dt.date | None) -> bool:
-    current = row_of(check, row.drift)
-    answer = _answer(row, current, newest)
-    entry = _write_check(row, check, current, answer)
+def _decide(row: Pipeline, check: CheckRef, newest: dt.date | None, *, again: bool) -> bool:
+    current, heard = row_of(check, row.drift), _heard(row)
+    found = situation(row, current, newest)
+    answer = _answer(row, current, found)
+    entry = _write_check(row, check, current, answer, {"alert": heard, "labels": found.new_labels}, again=again)
     if not answer.retrain or answer.trigger_id is None:
         return False
     body = {
@@ -201,7 +188,7 @@ def _write_failure(row: Pipeline, package: Digest, failure: Failure, newest: dt.
         "failed": True,
         "inputs": inputs,
         "row": current.model_dump(mode="json"),
-        "decision": _answer(row, current, newest).model_dump(mode="json"),
+        "decision": _answer(row, current, situation(row, current, newest)).model_dump(mode="json"),
         "evidence": None,
         "evidence_uri": failure.evidence,
     }
@@ -212,7 +199,15 @@ def _run(row: Pipeline, partition: str, run_id: str) -> str:
     return f"drift:{row.model}:{partition}:failed:{run_id}"
 
 
-def _write_check(row: Pipeline, check: CheckRef, current: CheckRow, answer: Decision) -> Entry:
+def _heard(row: Pipeline) -> int:
+    """The newest alert's id; read before the situation, so one that comes meanwhile is heard twice and never missed."""
+    said = ledger().entries(ALERT, row.model, newest=1)
+    return said[0].id if said else 0
+
+
+def _write_check(
+    row: Pipeline, check: CheckRef, current: CheckRow, answer: Decision, heard: Mapping[str, int], *, again: bool
+) -> Entry:
     body = {
         "partition": check.partition.isoformat(),
         "package_digest": check.package_digest,
@@ -225,10 +220,15 @@ def _write_check(row: Pipeline, check: CheckRef, current: CheckRow, answer: Deci
         "quality": check.quality.model_dump(mode="json") if check.quality else None,
         "row": current.model_dump(mode="json"),
         "decision": answer.model_dump(mode="json"),
+        "heard": dict(heard),
         "evidence": check.digest,
         "evidence_uri": check.uri,
     }
-    return ledger().append(DRIFT, row.model, body, unique=f"drift:{check.package_digest}:{check.partition}")
+    name = f"drift:{check.package_digest}:{check.partition}"
+    first = ledger().append(DRIFT, row.model, body, unique=name)
+    if not again or not first.existed:
+        return first
+    return ledger().append(DRIFT, row.model, body, unique=f"{name}:{heard['alert']}:{heard['labels']}")
 
 
 def version_in_front(row: Pipeline) -> Version:

@@ -8,7 +8,7 @@ from artifacts.settings import settings
 from operators.pipelines import pipeline
 from operators.schedules import next_tick
 from operators.settings import platform
-from operators.tasks.watch import scheduled
+from operators.tasks.situation import scheduled
 
 ROW = pipeline("flight_delay")
 AFTERNOON = dt.datetime(2013, 9, 10, 14, 5, tzinfo=dt.UTC)

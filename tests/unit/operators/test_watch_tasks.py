@@ -1,6 +1,8 @@
 """Checks become ledger rows and at most one decision, whatever the order and number of the events."""
 
+import dataclasses
 import datetime as dt
+import sys
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -363,3 +365,111 @@ def test_the_policy_hears_how_old_the_live_version_is(tmp_path, monkeypatch):
     decide_all([checked(tmp_path, 0)])
     assert heard[0].trained_through == dt.date(2013, 8, 30)
     assert heard[0].scheduled is None
+
+
+# --- what comes from outside ---------------------------------------------------------------------------------------
+
+
+def alert(day, number=0):
+    body = {"partition": day.isoformat(), "words": "the pager went off"}
+    return ledger().append(tasks.ALERT, ROW.model, body, unique=f"alert {day} {number}")
+
+
+def labelled(day, rows):
+    with publish(join(platform().store, "feedback", ROW.model, day.isoformat()), "feedback") as draft:
+        (draft.path / "feedback.parquet").write_text(f"{day} {rows}")
+        draft.facts["rows"] = rows
+
+
+def with_policy(monkeypatch, **changes):
+    policy = ROW.drift.model_copy(update=changes)
+    monkeypatch.setattr(sys.modules[__name__], "ROW", dataclasses.replace(ROW, drift=policy))
+
+
+def test_an_alert_is_a_hit_of_its_day_and_passes_the_same_policy(tmp_path):
+    go_live()
+    alert(FIRST)
+    assert decide_all([checked(tmp_path, 0)]) is False
+    assert rows()[-1]["decision"]["state"] == "WATCH"
+    assert "alert from outside: the pager went off" in rows()[-1]["decision"]["reasons"]
+    assert decide_all([checked(tmp_path, 1, score=0.4)]) is True
+    assert len(drift_decisions()) == 1
+
+
+def test_alerts_alone_about_one_day_decide_nothing_however_many(tmp_path):
+    go_live()
+    for number in range(5):
+        alert(FIRST, number)
+    assert decide_all([checked(tmp_path, n) for n in range(3)]) is False
+
+
+@pytest.mark.covers("field-reports 27")
+def test_an_alert_about_a_checked_day_has_it_decided_anew_once_though_its_event_was_lost(tmp_path):
+    go_live()
+    closed(FIRST, FIRST + DAY)
+    decide_all([checked(tmp_path, 0), checked(tmp_path, 1, score=0.4)])
+    assert drift_decisions() == []
+    alert(FIRST)
+    assert sweep.unfinished(ROW)["unheard"] == ["1 alerts about checked days"]
+    asked = tasks.choose_partitions(ROW)
+    assert (asked["partitions"], asked["again"]) == (["2013-09-02"], True)
+    again = [checked(tmp_path, 1, score=0.4)]
+    for _ in range(2):  # the task was tried again
+        assert tasks.decide_all(ROW, asked, again, "run") is True
+    assert len(drift_decisions()) == 1
+    assert [row["partition"] for row in rows()] == ["2013-09-01", "2013-09-02", "2013-09-02"]
+    assert sweep.unfinished(ROW)["unheard"] == []
+    with pytest.raises(AirflowSkipException, match="has been checked"):
+        tasks.choose_partitions(ROW)
+
+
+@pytest.mark.parametrize("day", [FIRST + 2 * DAY, FIRST - 2 * DAY])
+def test_an_alert_about_a_day_to_come_or_long_gone_has_nothing_decided_anew(tmp_path, day):
+    go_live()
+    closed(FIRST, FIRST + DAY)
+    decide_all([checked(tmp_path, 0), checked(tmp_path, 1)])
+    alert(day)
+    with pytest.raises(AirflowSkipException, match="has been checked"):
+        tasks.choose_partitions(ROW)
+
+
+def test_an_alert_waits_for_a_check_that_failed(tmp_path):
+    go_live()
+    closed(FIRST)
+    for number in range(ROW.drift.failed_checks):
+        fail(FIRST, run=f"run-{number}")
+        decide_all([], [FIRST], run=f"run-{number}")
+    alert(FIRST)
+    with pytest.raises(AirflowSkipException, match="has been checked"):
+        tasks.choose_partitions(ROW)
+
+
+def test_enough_new_labels_start_a_check_and_pass_the_same_policy(tmp_path, monkeypatch):
+    with_policy(monkeypatch, feedback_rows=1000)
+    record(ledger(), control.version(tmp_path, 1))  # trained through 2013-08-30
+    go_live()
+    closed(FIRST)
+    labelled(FIRST - 2 * DAY, 5000)  # known when the version was trained
+    labelled(FIRST, 900)
+    assert decide_all([checked(tmp_path, 0)]) is False
+    assert rows()[-1]["heard"]["labels"] == 900
+    labelled(FIRST, 1800)  # the log was compacted again: further labels have come in
+    with pytest.raises(AirflowSkipException, match="has been checked"):
+        tasks.choose_partitions(ROW)
+    labelled(FIRST, 1900)
+    asked = tasks.choose_partitions(ROW)
+    assert tasks.decide_all(ROW, asked, [checked(tmp_path, 0)], "run") is True
+    assert drift_decisions()[0].body["cause"] == "labels"
+    assert drift_decisions()[0].body["reasons"] == ["1900 rows were labelled since training (due at 1000)"]
+
+
+def test_labels_of_before_a_retrain_that_was_tried_are_not_new(tmp_path, monkeypatch):
+    with_policy(monkeypatch, feedback_rows=1000)
+    record(ledger(), control.version(tmp_path, 1))
+    go_live()
+    labelled(FIRST, 5000)
+    decision = ledger().append(DECISION, ROW.model, {"trigger": "drift", "cause": "labels", "partition": str(FIRST)})
+    ledger().close_decision(decision, "refused", {})
+    later(2)
+    assert decide_all([checked(tmp_path, 1)]) is False
+    assert rows()[-1]["heard"]["labels"] == 0
