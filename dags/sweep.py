@@ -19,6 +19,7 @@ from airflow.sdk import DAG, AssetAlias, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from operators import events
+from operators.notifiers import Overdue
 from operators.payload import DEFAULTS
 from operators.pipelines import PIPELINES
 from operators.schedules import cron
@@ -41,7 +42,7 @@ with DAG(
     tags=["perennial", "sweep"],
 ) as sweep_dag:
 
-    @task(outlets=[WOKEN])
+    @task(outlets=[WOKEN], on_success_callback=[Overdue()])
     def wake(*, outlet_events: Any) -> dict[str, Any]:
         found = tasks.sweep()
         for model, waiting in found.items():

@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from operators import events
 from operators.calls import watch as calls
 from operators.endings import end_in_red
+from operators.notifiers import StateChanges
 from operators.payload import DEFAULTS, mapped_payload, payload
 from operators.pipelines import PIPELINES, Pipeline
 from operators.schedules import cron_or
@@ -48,7 +49,7 @@ def make(row: Pipeline) -> DAG:
             return [{"partition": partition, "frozen": frozen} for partition in asked["partitions"]]
 
         # A bad day gets its row too, and must not hide the others.
-        @task(outlets=[wanted], trigger_rule="all_done")
+        @task(outlets=[wanted], trigger_rule="all_done", on_success_callback=[StateChanges(row.model)])
         def decide(
             asked: Any, frozen: Any, results: list[Any], replays: Any, replayed: Any, run_id: str, *, outlet_events: Any
         ) -> None:

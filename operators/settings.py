@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from artifacts.refs import Uri, file_uri
 from artifacts.settings import Settings
@@ -57,6 +57,26 @@ class Platform(Settings):
     alert_token_file: Path | None = Field(
         default=None, description="File with the bearer token for alerts from outside; without it they are refused."
     )
+    notify: tuple[Literal["log", "webhook", "smtp"], ...] = Field(
+        default=("log",),
+        description="Who is told of each change of a model's drift state, a JSON list of log, webhook, smtp.",
+    )
+    notify_webhook_file: Path | None = Field(
+        default=None, description="Absolute path of a file with the URL that messages are posted to."
+    )
+    notify_emails: tuple[str, ...] = Field(default=(), description="Who gets messages by mail, a JSON list.")
+    notify_smtp: str = Field(default="smtp_default", description="Airflow connection that mail goes through.")
+
+    @model_validator(mode="after")
+    def _addressed(self) -> Platform:
+        where = self.notify_webhook_file
+        if "webhook" in self.notify and (where is None or not where.is_absolute()):
+            raise ValueError(
+                f"notify: has webhook, and notify_webhook_file is {where}; name a file by its absolute path"
+            )
+        if "smtp" in self.notify and not self.notify_emails:
+            raise ValueError("notify: has smtp, and notify_emails is empty; name who gets the mail")
+        return self
 
     def model_post_init(self, context: object) -> None:
         """Derives what was not set."""
