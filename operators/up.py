@@ -160,6 +160,8 @@ def links(env: Mapping[str, str]) -> dict[str, str]:
         "Airflow": f"{env['PERENNIAL_AIRFLOW']} (user admin, password in {env['AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE']})",
         "Gateway": f"{env['PERENNIAL_GATEWAY']}/v2/models/flight_delay (bearer token in {env['PERENNIAL_GATEWAY_TOKEN_FILE']})",
         "Triton": f"http://{env['PERENNIAL_TRITON_HTTP']}/v2",
+        "Drift": f"{env['PERENNIAL_AIRFLOW']}/perennial/timeline/ (a page per model: scores, states, retrains, quality)",
+        "Alerts": f"{env['PERENNIAL_AIRFLOW']}/perennial/alerts/alertmanager (bearer token in {env['PERENNIAL_ALERT_TOKEN_FILE']})",
         "State": env["PERENNIAL_STATE"],
     }
 
