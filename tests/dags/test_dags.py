@@ -97,6 +97,7 @@ def test_wiring_is_as_agreed(dags, kind):
     assert golden.read_text() == text
 
 
+@pytest.mark.covers("field-reports 35")
 def test_no_file_reads_a_logical_date():
     for folder in ("dags", "operators"):
         for path in (ROOT / folder).rglob("*.py"):

@@ -1,7 +1,8 @@
-"""Every requirement on the data side is held by at least one test, which names it: ``@pytest.mark.covers("field-reports 65")``.
+"""Every requirement on data and drift is held by at least one test, which names it: ``@pytest.mark.covers("field-reports 65")``.
 
-``field-reports N`` is a failure that people have met with Spark (44 to 51), Feast (53 to 63) or Great Expectations (65 to 72);
-``decisions 3.N`` is a rule of point-in-time correctness. A module can carry the mark for all of its tests in ``pytestmark``.
+``field-reports N`` is a failure that people have met with Airflow's events (27 to 35), Spark (44 to 51), Feast (53 to 63), Great
+Expectations (65 to 72) or drift monitoring (109 to 120); ``decisions 3.N`` is a rule of point-in-time correctness, and
+``drift input N`` something bad that a check is given. A module can carry the mark for all of its tests in ``pytestmark``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 
 PROMISES = {
+    "field-reports 27": "events that arrive during a run are not lost: what is left is worked out from stored state",
+    "field-reports 29": "which evidence caused which run is in the ledger, however events are merged",
+    "field-reports 30": "a daily retrain that nobody has decided for 26 hours is an alarm",
+    "field-reports 35": "nothing reads a logical date; one resolver says which partition a run is for",
     "field-reports 44": "a Spark job that died is never a success: a manifest with row counts is",
     "field-reports 46": "a task ends when its job ends",
     "field-reports 48": "killing a task ends its driver",
@@ -36,6 +41,20 @@ PROMISES = {
     "field-reports 70": "a data frame is checked again without a saved checkpoint",
     "field-reports 71": "nothing of a check has to be saved or pickled",
     "field-reports 72": "few full scans, a time budget, a sample of very large tables",
+    "field-reports 109": "what counts as drift does not depend on how many rows there are",
+    "field-reports 110": "how much is sampled is ours to set, with a seed",
+    "field-reports 111": "too few rows say nothing",
+    "field-reports 113": "a score that is no number is an error, never a pass",
+    "field-reports 115": "a null in one column takes no row from another",
+    "field-reports 118": "the method is pinned for every kind of feature, and the installed version knows it",
+    "field-reports 120": "a check leaves files of its own; nothing grows from check to check",
+    "drift input 1": "a reference that is gone or was altered is refused",
+    "drift input 2": "a schema that changed since the reference is said column by column",
+    "drift input 3": "a feature that is all null or constant is a broken feed, no drift",
+    "drift input 4": "a feature of new categories only is drift of that feature alone",
+    "drift input 5": "requests that were logged twice count once",
+    "drift input 6": "a clock that goes back is refused by name",
+    "drift input 7": "labels of unknown requests are counted and left out",
     "decisions 3.1": "usable at T: event_time <= T - delay, available_time <= T, event_time > T - ttl",
     "decisions 3.2": "ties: latest event, latest available, then a stable key",
     "decisions 3.3": "only labels known by the cut-off; the horizon embargoed; no negative before its window closes",

@@ -11,19 +11,21 @@ from artifacts.refs import Digest, Uri, sha256
 from artifacts.step import DataFault, step
 from artifacts.store import publish
 from monitoring.contract import CheckRef, ReferenceRef
+from monitoring.effect_contract import EffectRef
 from tests.make.monitoring import check_ref
 
 
 class StandInSpec(BaseModel, frozen=True, extra="forbid"):
-    """Freezes a reference without a partition, checks one with it, and refuses the bad one."""
+    """Freezes a reference without a partition, checks one with it, refuses the bad one, and replays what ``replaces``."""
 
     package: Digest
     partition: dt.date | None = None
     bad: bool = False
+    replaces: bool = False
     output: Uri
 
 
-def stand_in(spec: StandInSpec) -> CheckRef | ReferenceRef:
+def stand_in(spec: StandInSpec) -> CheckRef | ReferenceRef | EffectRef:
     """What the real steps answer, from nothing but the spec."""
     if spec.bad:
         raise DataFault(["predictions.parquet: score is no finite number in 3 rows"])
@@ -32,8 +34,13 @@ def stand_in(spec: StandInSpec) -> CheckRef | ReferenceRef:
     if draft.manifest is None:
         raise AssertionError("a published draft has a manifest")
     digest = draft.manifest.digest
+    day = dt.date(2013, 8, 31)
+    if spec.replaces:
+        return EffectRef(
+            uri=spec.output, digest=digest, model="flight_delay", new=spec.package, first=day, last=day, requests=900, labelled=900,
+            days=1, log_loss_old=0.5, log_loss_new=0.4, gain_lower=None,
+        )  # fmt: skip
     if spec.partition is None:
-        day = dt.date(2013, 8, 31)
         return ReferenceRef(
             uri=spec.output, digest=digest, model="flight_delay", package_digest=spec.package, rows=1, blocks=1, first=day, last=day
         )  # fmt: skip

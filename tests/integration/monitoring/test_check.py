@@ -80,6 +80,7 @@ def test_a_reference_without_importance_is_refused(frozen: tuple[ReferenceSpec, 
         freeze(frozen[0].model_copy(update={"evaluation": evaluation}))
 
 
+@pytest.mark.covers("field-reports 120")
 def test_an_ordinary_day_is_quiet_and_leaves_its_evidence(
     frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_storm_is_caught_and_said_in_words(frozen: tuple[ReferenceSpec, Refere
         ({"origin__late_share_1d": np.full(600, 0.2)}, {}, "constant"),
     ],
 )
+@pytest.mark.covers("drift input 2", "drift input 3")
 def test_a_broken_column_is_an_incident(
     frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path, changes: Any, extra: Any, kind: str
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_broken_column_is_an_incident(
     assert not is_hit(found, POLICY)[0]
 
 
+@pytest.mark.covers("drift input 2")
 def test_a_changed_schema_is_said_in_one_line_each(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
     words = np.array(["much"] * 600, dtype=object)
     found = checked(
@@ -142,6 +145,7 @@ def test_a_changed_schema_is_said_in_one_line_each(frozen: tuple[ReferenceSpec, 
     assert "the log has features that the reference lacks, which are not judged: feature__origin__hail" in found.notes
 
 
+@pytest.mark.covers("drift input 6")
 def test_features_from_the_future_are_an_incident(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
     few, many = (pa.array([-60.0] * number + [60.0] * (600 - number)) for number in (20, 60))
     assert checked(frozen, tmp_path / "few", day(), age__origin=few).outcome == "checked"
@@ -152,6 +156,7 @@ def test_features_from_the_future_are_an_incident(frozen: tuple[ReferenceSpec, R
     )
 
 
+@pytest.mark.covers("drift input 5")
 def test_requests_that_were_logged_twice_count_once(frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path) -> None:
     ids = [f"request {number % 590}" for number in range(600)]
     found = checked(frozen, tmp_path, day(), request_id=ids)
@@ -159,6 +164,7 @@ def test_requests_that_were_logged_twice_count_once(frozen: tuple[ReferenceSpec,
     assert found.notes == ("10 repeated request ids left out, the first answer counts",)
 
 
+@pytest.mark.covers("drift input 4")
 def test_new_categories_only_are_drift_of_that_column_alone(
     frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
 ) -> None:
@@ -196,6 +202,7 @@ def test_entities_that_are_new_to_the_world_are_no_incident(
     assert checked(frozen, tmp_path, day(), age__origin=ages).outcome == "checked"
 
 
+@pytest.mark.covers("field-reports 111")
 def test_eight_rows_say_nothing_even_when_they_are_far_off(
     frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
 ) -> None:
@@ -278,6 +285,7 @@ def test_days_at_promotion_are_read_where_the_evaluation_has_them(tmp_path: Path
         promoted(wrong)
 
 
+@pytest.mark.covers("field-reports 113")
 def test_a_score_that_is_no_number_fails_the_step_for_good(
     frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
 ) -> None:
@@ -292,6 +300,7 @@ def test_a_score_that_is_no_number_fails_the_step_for_good(
     assert "score is no finite number in 1 rows" in failure.reason
 
 
+@pytest.mark.covers("drift input 1")
 def test_artifacts_that_do_not_belong_together_are_refused(
     frozen: tuple[ReferenceSpec, ReferenceRef], tmp_path: Path
 ) -> None:
@@ -356,6 +365,7 @@ def test_ninety_days_of_fifty_features_are_calibrated_in_seconds() -> None:
 # --- Evidently ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("field-reports 118")
 def test_the_report_shows_the_figures_that_decided(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     words = np.array(["a", "b", "c"], dtype=object)

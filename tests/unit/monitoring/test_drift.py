@@ -100,6 +100,7 @@ def test_blocks_are_sums_over_runs_of_days() -> None:
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
+@pytest.mark.covers("field-reports 113")
 def test_a_score_that_is_no_number_is_an_error(score: float) -> None:
     with pytest.raises(DataFault, match=r"drift of 'x': the score is (nan|inf)"):
         finite(score, "drift of 'x'")

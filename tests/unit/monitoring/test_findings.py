@@ -98,3 +98,11 @@ def test_the_share_counts_importance_not_columns() -> None:
 def test_a_missing_column_has_no_score() -> None:
     finding = missing(feature(NUMBERS)).finding
     assert (finding.kind, finding.score) == ("missing", None)
+
+
+@pytest.mark.covers("field-reports 109")
+@pytest.mark.parametrize(("shift", "kind"), [(0.02, "ok"), (0.6, "drift")])
+def test_what_is_drift_is_drift_of_five_percent_of_the_rows_too(shift: float, kind: str) -> None:
+    """A test of hypotheses calls a shift of 0.02 deviations drift in nearly every check of 100,000 rows."""
+    many = np.random.default_rng(3).normal(shift, 1, 100_000)
+    assert {found(NUMBERS, many).finding.kind, found(NUMBERS, many[::20]).finding.kind} == {kind}

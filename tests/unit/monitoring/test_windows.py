@@ -89,6 +89,7 @@ def test_a_log_without_its_columns_or_order_is_refused(tmp_path: Path) -> None:
         log_window([second, first], make.LIVE, FAR, 1)
 
 
+@pytest.mark.covers("drift input 6")
 def test_partitions_of_a_clock_that_went_back_are_refused(tmp_path: Path) -> None:
     _, second = logged(tmp_path, 3, 3)
     ahead = pa.array([make.noon(make.LAST + 3 * make.DAY)] * 3, pa.timestamp("us", "UTC"))
@@ -101,6 +102,7 @@ def test_partitions_of_a_clock_that_went_back_are_refused(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.covers("field-reports 115")
 def test_a_column_that_is_null_all_day_does_not_spoil_its_neighbours(tmp_path: Path) -> None:
     """The compactor cannot know the type of a column without values, and stores numbers."""
     first, second = logged(tmp_path, 3, 3)
@@ -117,6 +119,7 @@ def test_a_column_that_is_null_all_day_does_not_spoil_its_neighbours(tmp_path: P
     assert first.partition == empty.partition
 
 
+@pytest.mark.covers("drift input 7")
 def test_the_newest_label_counts_and_strangers_are_counted(tmp_path: Path) -> None:
     uri, [ref] = file_uri(tmp_path), logged(tmp_path, 4)
     day = ref.partition
@@ -132,6 +135,7 @@ def test_no_feedback_is_no_label(tmp_path: Path) -> None:
     assert (len(found.label), found.coverage) == (0, 0.0)
 
 
+@pytest.mark.covers("field-reports 109", "field-reports 110")
 def test_samples_depend_on_seed_and_names_only() -> None:
     table = pa.table({"x": np.arange(1000)})
 

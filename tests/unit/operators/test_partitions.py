@@ -18,6 +18,7 @@ NOW = dt.datetime(2013, 9, 10, 15, tzinfo=dt.UTC)
     ],
     ids=["typed wins", "then the decision", "then the newest closed"],
 )
+@pytest.mark.covers("field-reports 35")
 def test_order(typed, decided, expected):
     assert resolve(typed, decided, NEW_YORK, NOW) == expected
 

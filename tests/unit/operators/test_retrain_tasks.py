@@ -68,6 +68,7 @@ def test_the_event_delivered_twice_trains_once():
         ask(run_id="second")
 
 
+@pytest.mark.covers("field-reports 27", "field-reports 29")
 def test_one_run_answers_all_open_decisions_up_to_its_partition():
     decide("2013-09-06")
     decide("2013-09-08")
@@ -150,6 +151,7 @@ def test_a_drift_run_that_is_cleared_from_its_start_takes_its_decision_again():
         ask(run_id="first")
 
 
+@pytest.mark.covers("field-reports 27")
 def test_work_that_came_meanwhile_is_looked_for_at_the_end():
     decide("2013-09-06")
     found = ask()

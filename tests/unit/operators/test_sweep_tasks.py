@@ -28,6 +28,7 @@ def decide(trigger, at=control.NOON):
     return ledger().append("decision", ROW.model, body, unique=f"{trigger}-{at}", at=at)
 
 
+@pytest.mark.covers("field-reports 27")
 def test_open_drift_decisions_and_unjudged_versions_are_found(tmp_path):
     decision = decide("drift")
     record(ledger(), control.version(tmp_path, 1))

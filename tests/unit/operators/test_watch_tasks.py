@@ -228,6 +228,7 @@ def test_what_another_version_has_overtaken_is_no_failure(tmp_path):
     assert rows() == []
 
 
+@pytest.mark.covers("drift input 6")
 def test_a_data_clock_that_has_gone_back_is_refused(tmp_path):
     champion = control.deployed(1).model_copy(update={"promoted_at": live.now() + DAY})
     routing = Routing(model=ROW.model, champion=champion).model_dump(mode="json")
@@ -272,6 +273,7 @@ def later(days):
     DataClock("replay", live.records()).advance(live.now() + days * DAY)
 
 
+@pytest.mark.covers("field-reports 29")
 def test_a_drift_retrain_is_remembered_with_its_evidence_and_what_came_of_it(tmp_path):
     go_live()
     decide_all([checked(tmp_path, n, score=0.4) for n in range(2)])
