@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from artifacts.refs import Digest, Uri
 from monitoring.audit import due, effect
@@ -18,46 +18,59 @@ from serving.contract import PackageRef, PredictionsRef
 
 
 class Audit(NamedTuple):
-    """A drift retrain that can be judged by now. ``new`` and ``promoted_at`` are None when its version was not promoted."""
+    """A drift retrain that can be judged by now. ``new`` and ``promoted_at`` are None when its version did not stay in front."""
 
     decision: int
     row: RetrainRow
     old: Digest
     new: Digest | None = None
     promoted_at: dt.datetime | None = None
+    taken_back: bool = False
 
 
-def audits(
-    decisions: Sequence[Entry],
-    ends: Mapping[int, Entry],
-    releases: Sequence[Entry],
-    retrains: Sequence[RetrainRow],
-    done: Sequence[Entry],
-    now: dt.datetime,
-    policy: DriftPolicy,
-) -> tuple[Audit, ...]:
+class Told(NamedTuple):
+    """What the ledger says of one model; ``retrains`` are those of ``plans.watch.retrains``, ``effects`` the audits so far."""
+
+    decisions: Sequence[Entry]
+    ends: Mapping[int, Entry]
+    releases: Sequence[Entry]
+    promotions: Sequence[Entry]
+    retrains: Sequence[RetrainRow]
+    effects: Sequence[Entry]
+
+    def promoted(self) -> dict[str, dt.datetime]:
+        """Package digest -> when it first went in front."""
+        return {
+            str(entry.body["package"]): entry.at
+            for entry in reversed(self.releases)
+            if entry.body["outcome"] == "promoted"
+        }
+
+    def taken_back(self) -> set[str]:
+        """The packages that a rollback has put out of front."""
+        left: Any = [entry.body.get("from") for entry in self.promotions if entry.body.get("rollback")]
+        return {str(version["digest"]) for version in left if version}
+
+
+def audits(told: Told, now: dt.datetime, policy: DriftPolicy) -> tuple[Audit, ...]:
     """The drift retrains without an audit that have come to an end: at once when refused, ``audit_after`` the promotion.
 
-    ``retrains`` are those of ``plans.watch.retrains``. A run that broke down says nothing of its trigger.
+    A version that was taken back has not helped. A run that broke down says nothing of its trigger.
     """
-    audited = {int(str(entry.body["decision"])) for entry in done}
-    promotions = {str(entry.body["package"]): entry.at for entry in reversed(releases) if _promoted(entry)}
-    drift = (entry for entry in decisions if entry.body.get("trigger") == "drift")
+    audited = {int(str(entry.body["decision"])) for entry in told.effects}
+    promotions, taken_back = told.promoted(), told.taken_back()
+    drift = (entry for entry in told.decisions if entry.body.get("trigger") == "drift")
     found = []
-    for decision, row in zip(drift, retrains, strict=True):
-        end = ends.get(decision.id)
+    for decision, row in zip(drift, told.retrains, strict=True):
+        end = told.ends.get(decision.id)
         if end is None or decision.id in audited or row.cause not in BROKEN_BY or end.body["outcome"] == FAILED:
             continue
-        old = str(decision.body.get("package_digest"))
-        if row.promoted is False:
-            found.append(Audit(decision.id, row, old))
-        elif row.promoted and (at := promotions.get(str(end.body["package"]))) and due(at, now, policy):
-            found.append(Audit(decision.id, row, old, str(end.body["package"]), at))
+        old, new = str(decision.body.get("package_digest")), str(end.body.get("package"))
+        if row.promoted is False or (row.promoted and new in taken_back):
+            found.append(Audit(decision.id, row, old, taken_back=bool(row.promoted)))
+        elif row.promoted and new in promotions and due(promotions[new], now, policy):
+            found.append(Audit(decision.id, row, old, new, promotions[new]))
     return tuple(found)
-
-
-def _promoted(release: Entry) -> bool:
-    return release.body["outcome"] == "promoted"
 
 
 def answered(row: Pipeline, audit: Audit, store: Uri) -> tuple[PredictionsRef, ...]:

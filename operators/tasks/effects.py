@@ -14,7 +14,7 @@ from operators.pipelines import Pipeline
 from operators.plans import effects as plans
 from operators.plans import watch
 from operators.settings import platform
-from operators.tasks.release import RELEASE
+from operators.tasks.release import PROMOTION, RELEASE
 from operators.tasks.situation import effects
 
 EFFECT = watch.EFFECT
@@ -29,8 +29,9 @@ def due(row: Pipeline) -> tuple[plans.Audit, ...]:
         book.entries(RELEASE, row.model),
     )
     retrains = watch.retrains(decisions, ends, releases, book.entries(watch.DRIFT, row.model), row.drift)
-    done = book.entries(EFFECT, row.model)
-    return plans.audits(decisions, ends, releases, retrains, done, live.now(), row.drift)
+    promotions, done = book.entries(PROMOTION, row.model), book.entries(EFFECT, row.model)
+    told = plans.Told(decisions, ends, releases, promotions, retrains, done)
+    return plans.audits(told, live.now(), row.drift)
 
 
 def to_replay(row: Pipeline) -> list[dict[str, Any]]:
@@ -56,7 +57,9 @@ def conclude(row: Pipeline, asked: Iterable[Any] | None, results: Sequence[Any],
             and plans.answered(row, audit, platform().store)
         ):
             continue  # it has fallen due since this run began
-        why_not = None if replayed or not audit.new else _why_not(row, places.get(audit.decision), run_id)
+        why_not = "its version was taken back by a rollback" if audit.taken_back else None
+        if audit.new and replayed is None:
+            why_not = _why_not(row, places.get(audit.decision), run_id)
         _write(row, audit, replayed, why_not)
         written.append(audit.decision)
     return written

@@ -152,6 +152,16 @@ def test_a_promoted_one_that_answered_no_closed_day_is_not_replayed() -> None:
     assert "nothing was replayed" in written()[0]["effect"]["reasons"][-1]
 
 
+def test_a_version_that_was_taken_back_did_not_help_whatever_it_gained_meanwhile() -> None:
+    retrained(2)
+    left = {"name": "flight_delay_v2", "version": 2, "digest": control.package(2).digest}
+    ledger().append(release.PROMOTION, ROW.model, {"from": left, "rollback": True, "package": OLD})
+    assert tasks.to_replay(ROW) == []
+    tasks.conclude(ROW, [], [], "run")
+    assert written()[0]["effect"]["helped"] is False
+    assert written()[0]["effect"]["reasons"][-1] == "its version was taken back by a rollback"
+
+
 def test_one_that_falls_due_while_a_run_is_on_waits_for_the_next() -> None:
     retrained(2)
     closed(dt.date(2013, 9, 12))
