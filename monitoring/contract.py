@@ -55,7 +55,11 @@ class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
         description="Cost of one retrain in log loss x days: 0.1 is as much as serving 10 days at a log loss 0.01 higher. "
         "None: no cost data, so neither the cost test nor staleness speaks.",
     )
-    feedback_rows: int | None = Field(default=None, gt=0, description="New labels that are due; None: never.")
+    feedback_rows: int | None = Field(
+        default=None,
+        gt=0,
+        description="New labels that start a check and are due; None: never. New data as a trigger of its own: decisions.md 1.1.",
+    )
     audit_after: dt.timedelta = Field(default=dt.timedelta(days=7), description="Counted from the promotion.")
     audit_last: int = Field(default=6, gt=0, description="Drift retrains over which precision is judged.")
     audit_precision: float = Field(default=0.3, ge=0, le=1, description="Below it the trigger share rises.")
