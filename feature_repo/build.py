@@ -33,9 +33,7 @@ from feature_repo.views.weather import weather
 
 PUNCTUAL = ("carrier", "origin", "destination", "route", "flight_number")
 PASS_DAYS = 92  # a quarter at a time, so that the memory of a build does not grow with its range
-PIECE_FACTS = (
-    30_000  # per piece of a shuffle; a quarter's 9 pieces take 106 s of processor time, the usual 64 take 212 s
-)
+PIECE_FACTS = 30_000  # per piece of a shuffle: a quarter's 9 take 106 s of processor time, the usual 64 take 212 s
 WRITERS = 4  # a publication waits for the disk several times, so a few at once
 FACTS = {
     "schedule": ("flight_id", "origin", "scheduled_departure", "available_time"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 
+from pydantic import ValidationError
+
 from artifacts.refs import Digest, Uri, join
 from artifacts.step import failure_of, step_key
-from artifacts.store import exists, read_bytes
+from artifacts.store import read_bytes
 from feature_repo.contract import ValidateSpec
 from operators.ledger import Attempt
 from operators.pipelines import Pipeline
@@ -78,10 +80,12 @@ def _question(spec: ValidateSpec) -> ValidateSpec:
 
 
 def _spec(attempt: Attempt) -> ValidateSpec | None:
+    """What an attempt was asked; None before its plan is written, and when another release wrote it in another form."""
     uri = join(str(attempt.begun.body["folder"]), "spec.json")
-    return (
-        ValidateSpec.model_validate_json(read_bytes(uri)) if exists(uri) else None
-    )  # it is written once that has begun
+    try:
+        return ValidateSpec.model_validate_json(read_bytes(uri))
+    except (FileNotFoundError, ValidationError):
+        return None
 
 
 def _refusal(attempt: Attempt) -> str | None:

@@ -8,7 +8,7 @@ import functools
 from artifacts.refs import Digest
 from monitoring.contract import AgeLoss, CheckRow, Effect, Scheduled, Situation
 from operators import live
-from operators.data_gate import failed_gate
+from operators.data_gate import LOOKED_AT, failed_gate
 from operators.ledger import DECISION, Entry, ledger
 from operators.pipelines import Pipeline
 from operators.plans import evidence
@@ -17,8 +17,6 @@ from operators.schedules import next_tick
 from operators.settings import platform
 from operators.tasks.release import PROMOTION, RELEASE
 from operators.versions import by_package
-
-STEPS = 1000  # the newest ones, among which the data gate's checks of a partition are looked for
 
 
 def situation(row: Pipeline, current: CheckRow, newest: dt.date | None) -> Situation:
@@ -33,7 +31,7 @@ def situation(row: Pipeline, current: CheckRow, newest: dt.date | None) -> Situa
         retraining=bool(book.open_decisions(row.model)),
         newest=newest,
         breaker_closed_at=plans.breaker_closed_at(book.entries(PROMOTION, row.model), decisions),
-        failed_gate=failed_gate(row, book.status(STEPS), current.partition),
+        failed_gate=failed_gate(row, book.status(LOOKED_AT), current.partition),
         scheduled=scheduled(row, now),
         trained_through=trained_through(row, current.package_digest),
         ageing=_ageing(row, checks),

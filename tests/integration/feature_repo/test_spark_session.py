@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from feature_repo.engine import Budget
-from feature_repo.spark import session
+from feature_repo.spark import pieces, session
 
 pytestmark = pytest.mark.spark
 
@@ -38,3 +38,10 @@ def test_when_the_budget_is_spent_what_runs_is_cancelled() -> None:
     with pytest.raises((PySparkException, Py4JJavaError), match="cancel"):
         count_for_ever()
     assert SparkContext._active_spark_context is None
+
+
+@pytest.mark.parametrize(("wanted", "made"), [(0.1, "2"), (8.2, "9"), (1e6, "64")])
+def test_a_shuffle_has_a_piece_per_core_at_least_and_at_most_what_the_setting_says(wanted: float, made: str) -> None:
+    with session("tests") as spark:
+        pieces(spark, wanted)
+        assert spark.conf.get("spark.sql.shuffle.partitions") == made

@@ -86,6 +86,13 @@ def test_an_attempt_whose_spec_is_gone_says_nothing(tmp_path: Path) -> None:
     assert held_before(check(1), attempts, CODE) == check(1)
 
 
+def test_a_spec_that_another_release_wrote_says_nothing(tmp_path: Path) -> None:
+    attempts = ended(tmp_path, check(0, 1))
+    (tmp_path / "check-0" / "spec.json").write_text('{"suite": "raw_day", "form": "of another release"}')
+    assert held_before(check(1), attempts, CODE) == check(1)
+    assert not_held(check(1), attempts, CODE) == check(1)
+
+
 def test_what_is_left_of_a_check_are_days_that_none_has_held_as_they_are(tmp_path: Path) -> None:
     ended(tmp_path, check(0, 1))
     ended(tmp_path, check(2), "refused")
