@@ -470,25 +470,11 @@ def test_no_sequence_of_events_exceeds_the_budget(days: list[Any], closed: bool)
         now = clock(number) + dt.timedelta(hours=jump)
         running = any(row.ended_at is not None and row.decided_at <= now < row.ended_at for row in retrains)
         alerts = (Alert(partition=history[-1].partition, words="from outside"),) if alerted else ()
-        decision = after(
-            history,
-            tuple(retrains),
-            now=now,
-            retraining=running,
-            breaker_closed_at=now if closed else None,
-            alerts=alerts,
-        )
+        known = {"now": now, "retraining": running, "breaker_closed_at": now if closed else None, "alerts": alerts}
+        decision = after(history, tuple(retrains), **known)
         assert decision.reasons
         assert decision.retrain == (decision.trigger_id is not None) == (decision.state == "TRIGGERED")
-        again = after(
-            history,
-            tuple(retrains),
-            now=now,
-            retraining=running,
-            breaker_closed_at=now if closed else None,
-            alerts=alerts,
-        )
-        assert again == decision
+        assert after(history, tuple(retrains), **known) == decision
         if decision.retrain:
             assert decision.trigger_id not in asked
             asked.add(str(decision.trigger_id))

@@ -1,8 +1,5 @@
 """The page server shows what manifests list, to people who are logged in, and nothing else."""
 
-import asyncio
-
-import httpx
 import pytest
 from airflow.api_fastapi.core_api.security import get_user
 
@@ -10,7 +7,7 @@ from artifacts.refs import join, local_path
 from artifacts.store import publish
 from operators.settings import platform
 from plugins.board.published import app
-from tests.make import control
+from tests.make import control, pages
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +18,7 @@ def _deployment(tmp_path, monkeypatch):
 
 
 def get(path):
-    async def ask():
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.get(path)
-
-    return asyncio.run(ask())
+    return pages.get(app, path)
 
 
 def made():

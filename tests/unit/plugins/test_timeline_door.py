@@ -1,8 +1,5 @@
 """The timeline pages are for people who are logged in, one per model, drawn from the ledger as it is."""
 
-import asyncio
-
-import httpx
 import pytest
 from airflow.api_fastapi.core_api.security import get_user
 
@@ -10,7 +7,7 @@ from operators.ledger import ledger
 from operators.pipelines import PIPELINES
 from plugins.board.timeline import app
 from plugins.perennial import PerennialPlugin
-from tests.make import control
+from tests.make import control, pages
 
 
 @pytest.fixture(autouse=True)
@@ -20,12 +17,7 @@ def _deployment(tmp_path, monkeypatch):
 
 
 def get(path):
-    async def ask():
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.get(path)
-
-    return asyncio.run(ask())
+    return pages.get(app, path)
 
 
 def test_a_model_has_a_page_and_another_has_none():
