@@ -127,8 +127,10 @@ REQUEST_FEATURES = (
     Feature("flight__origin", "code", "The airport of departure.", kind="string"),
     Feature("flight__dest", "code", "The airport of arrival.", kind="string"),
     Feature("flight__weekday", "0 to 6", "Weekday of the scheduled departure in New York; 0 is Monday.", kind="string"),
+    Feature("station__origin", "code", "The airport of the weather station.", kind="string"),
+    Feature("station__hour", "0 to 23", "The hour asked about on New York's clock.", kind="string"),
 )
-"""What ``views/flight.py`` derives from a request, in the training set's columns; no view holds them."""
+"""What ``views/flight.py`` and ``views/station.py`` derive from a request, in the training set's columns; no view holds them."""
 
 FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     name: tuple(feature.name for feature in view.features) for name, view in VIEWS.items()

@@ -98,8 +98,8 @@ def _request(readers: Mapping[str, Sequence[str]]) -> str:
     )
     table = _table(("feature", "type", "unit", "window", "meaning", "read by"), rows)
     return (
-        "\n## From the request\n\nDerived by `feature_repo/views/flight.py` from what is asked, the same in training and in the "
-        f"gateway; never stored, so never stale.\n\n{table}"
+        "\n## From the request\n\nDerived by the module of `feature_repo/views` before the `__` from what is asked, the same in "
+        f"training and in the gateway; never stored, so never stale.\n\n{table}"
     )
 
 

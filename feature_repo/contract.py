@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
@@ -14,6 +15,43 @@ NOTICE = dt.timedelta(hours=2)
 LATE_DAYS = 2
 """Days in which late facts still change hours that are built."""
 RAW_TABLES = ("schedule", "departure", "arrival", "weather")
+
+# --- questions: which rows ask, when, and what their label is -----------------------------------------------------
+
+Task: TypeAlias = Literal["classification", "regression"]
+"""What a label is: 0 or 1 (int8 in Parquet), or any finite number (float64)."""
+
+
+class FlightOutcome(BaseModel, frozen=True, extra="forbid"):
+    """One row per scheduled flight, asked the spec's notice before it leaves; label 1: late, cancelled or diverted."""
+
+    kind: Literal["flight_outcome"] = "flight_outcome"
+    task: ClassVar[Task] = "classification"
+    known_share: ClassVar[float] = 0.99
+
+
+class NextObservation(BaseModel, frozen=True, extra="forbid"):
+    """One row per weather station and hour, asked ``notice`` before the hour; label: what is observed then."""
+
+    kind: Literal["next_observation"] = "next_observation"
+    value: str = Field(description="Column of the raw weather table, such as temp; its unit is the label's.")
+    notice: dt.timedelta = Field(
+        default=dt.timedelta(minutes=30),
+        gt=dt.timedelta(0),
+        description="T lies this long before the hour; the hour before it has been reported by then, after 20 minutes.",
+    )
+    task: ClassVar[Task] = "regression"
+    known_share: ClassVar[float] = 0.75
+    """Stations fall silent: of the 72 rows of a day in 2013 at least 57 have a label."""
+
+
+Question: TypeAlias = Annotated[FlightOutcome | NextObservation, Field(discriminator="kind")]
+FLIGHT_OUTCOME = FlightOutcome()
+
+
+def _of_flights(question: Question) -> bool:
+    return question == FLIGHT_OUTCOME
+
 
 # --- the raw lake: one artifact per service day below `lake`, one Parquet file per table --------------------------
 
@@ -108,6 +146,13 @@ class CheckPolicy(BaseModel, frozen=True, extra="forbid"):
     )
     leak_bins: int = Field(default=20, gt=1, description="Quantile bins per numeric feature.")
     leak_auc: float = Field(default=0.98, gt=0.5, le=1, description="Most AUC of one feature alone (decisions 3.6).")
+    leak_rank: float = Field(
+        default=0.999,
+        gt=0,
+        le=1,
+        description="Most rank correlation of one feature alone with a regression's label; temperature now and in an hour have "
+        "0.9955, a copy of the label in another unit has 1.",
+    )
     detailed: int = Field(
         default=25,
         ge=0,
@@ -142,6 +187,7 @@ class ValidateSpec(BaseModel, frozen=True, extra="forbid"):
     suite: str
     calendar: Calendar
     targets: tuple[Target, ...] = Field(min_length=1)
+    question: Question = Field(default=FLIGHT_OUTCOME, description="Of a training set: which rows it must hold.")
     policy: CheckPolicy = CheckPolicy()
     output: Uri
 
@@ -297,6 +343,11 @@ class TrainingSetSpec(BaseModel, frozen=True, extra="forbid"):
     """Joins labels and features as they were known; its key is the dataset key (design 3.2)."""
 
     model: str
+    question: Question = Field(
+        default=FLIGHT_OUTCOME,
+        exclude_if=_of_flights,
+        description="Where rows and labels come from; left out of JSON for flights, so that sets made before it keep their keys.",
+    )
     calendar: Calendar
     lake: Uri
     lake_snapshot: Digest
@@ -306,13 +357,13 @@ class TrainingSetSpec(BaseModel, frozen=True, extra="forbid"):
     as_of: AwareDatetime = Field(description="Knowledge cut-off: no fact that became available later is used.")
     first: dt.date = Field(description="First service day of the set.")
     label_horizon: dt.timedelta
-    notice: dt.timedelta = Field(default=NOTICE, description="T lies this long before departure.")
+    notice: dt.timedelta = Field(default=NOTICE, description="T lies this long before departure; flights only.")
     late_minutes: int = Field(default=15, gt=0, description="A flight this late, or later, has label 1.")
     known_share: float = Field(
-        default=0.99,
+        default=FlightOutcome.known_share,
         gt=0,
         le=1,
-        description="Share of a day's flights whose outcome must be known, or the day is unfit.",
+        description="Share of a day's rows whose outcome must be known, or the day is unfit.",
     )
     output: Uri
 
@@ -320,8 +371,8 @@ class TrainingSetSpec(BaseModel, frozen=True, extra="forbid"):
 class DatasetRef(Ref, frozen=True):
     """One immutable training set: ``rows.parquet``, sorted by ``flight_id``-like unique row id ``row_id``.
 
-    Columns: row_id, day (service day, date32), at (the instant T of the prediction, timestamp[us, UTC]), label (int8),
-    label_time (when the label became known), request columns, feature columns named ``<view>__<feature>``.
+    Columns: row_id, day (service day, date32), at (the instant T of the prediction, timestamp[us, UTC]), label (int8; a
+    regression's float64), label_time (when the label became known), request columns, feature columns named ``<view>__<feature>``.
     """
 
     key: Digest
@@ -329,7 +380,8 @@ class DatasetRef(Ref, frozen=True):
     partition: dt.date
     as_of: AwareDatetime
     rows: int = Field(gt=0)
-    positives: int = Field(ge=0)
+    positives: int = Field(ge=0, description="0 in a regression.")
+    task: Task = "classification"
     first: dt.date
     last: dt.date
     columns: tuple[str, ...]

@@ -191,23 +191,21 @@ def target_bands(spec: ValidateSpec, asked: Mapping[str, Daily]) -> dict[str, di
     }
 
 
-def set_days(rows: pa.Table) -> dict[dt.date, Day]:
-    """What a training set holds of each service day."""
-    needed = {"day": pa.date32(), "scheduled_departure": INSTANT, "label_time": INSTANT}
+def set_days(rows: pa.Table, dated_by: str) -> dict[dt.date, Day]:
+    """What a training set holds of each service day; the instant ``dated_by`` says which day a row belongs to."""
+    needed = {"day": pa.date32(), dated_by: INSTANT, "label_time": INSTANT}
     names = {entry.name: entry.type for entry in rows.schema}
     if any(names.get(name) != kind for name, kind in needed.items()):
         return {}
     measures = [
-        ("scheduled_departure", "min"),
-        ("scheduled_departure", "max"),
+        (dated_by, "min"),
+        (dated_by, "max"),
         ("label_time", "max"),
         ([], "count_all"),
     ]
     grouped = rows.select(list(needed)).group_by("day").aggregate(measures).to_pylist()
     return {
-        row["day"]: Day(
-            row["count_all"], row["scheduled_departure_min"], row["scheduled_departure_max"], row["label_time_max"]
-        )
+        row["day"]: Day(row["count_all"], row[f"{dated_by}_min"], row[f"{dated_by}_max"], row["label_time_max"])
         for row in grouped
     }
 

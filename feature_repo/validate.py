@@ -19,13 +19,14 @@ from artifacts.step import DataFault, TryAgain, progress, step
 from artifacts.store import publish
 from feature_repo import engine, targets
 from feature_repo import outcomes as said
-from feature_repo.contract import CheckPolicy, ValidateSpec, ValidationRef
+from feature_repo.contract import Task, ValidateSpec, ValidationRef
 from feature_repo.engine import Check
 from feature_repo.expectations import daily, raw_day, training_set, view_day
 from feature_repo.expectations.rules import TableSuite
 from feature_repo.expectations_page import page
 from feature_repo.leaks import leaks
 from feature_repo.outcomes import Outcome
+from feature_repo.questions import layout
 from feature_repo.targets import Parts
 
 
@@ -34,7 +35,7 @@ class Border:
     """A place where data is checked: its tables, its suites, and how the tables across rows are made."""
 
     tables: tuple[str, ...]
-    suites: Callable[[CheckPolicy, int], tuple[TableSuite, ...]]
+    suites: Callable[[ValidateSpec, int], tuple[TableSuite, ...]]
     prepare: Callable[[ValidateSpec, Parts], Prepared]
 
 
@@ -87,7 +88,7 @@ def validate(spec: ValidateSpec) -> ValidationRef:
 
 def _checks(border: Border, spec: ValidateSpec, parts: Parts, prepared: Prepared) -> list[Check]:
     """Every table with its suite; days whose columns are odd are a check of their own."""
-    suites = {suite.table: suite for suite in border.suites(spec.policy, prepared.days.num_rows)}
+    suites = {suite.table: suite for suite in border.suites(spec, prepared.days.num_rows)}
     stamped = spec.suite != "training_set"  # a set is one artifact, whose rows say their day themselves
     found = [Check(one.label, suites[one.table], one.read) for one in targets.batches(parts, stamped=stamped)]
     made = {**prepared.more, daily.TABLE: prepared.days}
@@ -135,34 +136,46 @@ def _prepared(
 
 
 def _training_set(spec: ValidateSpec, parts: Parts) -> Prepared:
-    asked = training_set.daily_checks(spec.policy)
+    asked = training_set.daily_checks(spec.policy, spec.question)
     if len(spec.targets) != 1:
         raise DataFault([f"targets: a training set is checked alone, there are {len(spec.targets)}"])
     rows = parts["rows"][0].read() if parts["rows"] else pa.table({})
-    held = targets.set_days(rows)
+    held = targets.set_days(rows, layout(spec.question, spec.policy).dated_by)
     bands = targets.set_bands(spec, held)
     faults, notes = targets.unjudged(bands, asked)
     if parts["rows"]:
         progress(0.05, "looking for leaks")
-        faults += _leaks(rows, spec.policy)
+        faults += _leaks(rows, spec)
     days = targets.day_facts(spec, asked, {"rows": held}, bands, lambda _table, _day: 1)
     return Prepared(days, {}, tuple(faults), tuple(notes))
 
 
 BORDERS = {
-    "raw_day": Border(raw_day.TABLES, raw_day.suites, _raw_days),
-    "view_day": Border(view_day.TABLES, view_day.suites, _view_days),
-    "training_set": Border(training_set.TABLES, training_set.suites, _training_set),
+    "raw_day": Border(raw_day.TABLES, lambda spec, days: raw_day.suites(spec.policy, days), _raw_days),
+    "view_day": Border(view_day.TABLES, lambda spec, days: view_day.suites(spec.policy, days), _view_days),
+    "training_set": Border(
+        training_set.TABLES,
+        lambda spec, days: training_set.suites(spec.policy, days, spec.question),
+        _training_set,
+    ),
 }
 
 
-def _leaks(table: pa.Table, policy: CheckPolicy) -> Sequence[Outcome]:
+LABELS: Mapping[Task, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "classification": ("integer", pa.types.is_integer),
+    "regression": ("float", pa.types.is_floating),
+}
+
+
+def _leaks(table: pa.Table, spec: ValidateSpec) -> Sequence[Outcome]:
     """The leak outcomes of every feature; a failure when there is no label to judge by."""
-    if "label" not in table.column_names or table["label"].null_count or not pa.types.is_integer(table["label"].type):
-        return [said.failed("rows", "expect_no_leaks", "label", "could not run: no whole column of integer labels")]
-    left_out = {*training_set.NOT_FEATURES, targets.PARTITION.name}
+    asked = layout(spec.question, spec.policy)
+    words, typed = LABELS[asked.task]
+    if "label" not in table.column_names or table["label"].null_count or not typed(table["label"].type):
+        return [said.failed("rows", "expect_no_leaks", "label", f"could not run: no whole column of {words} labels")]
+    left_out = {*training_set.not_features(asked), targets.PARTITION.name}
     features = {name: _array(table[name]) for name in table.column_names if name not in left_out}
-    return leaks(features, table["label"].to_numpy(), policy)
+    return leaks(features, table["label"].to_numpy(), spec.policy, asked.task)
 
 
 def _array(column: pa.ChunkedArray) -> np.ndarray:

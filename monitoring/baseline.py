@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from artifacts.refs import Digest
 
 PREDICTION = "prediction"  # the name under which the model's score is watched
-LABEL = "label"  # and the share of positive labels
+LABEL = "label"  # and the labels: the share of positive ones, or a regression's numbers
 
 
 class Limits(BaseModel, frozen=True, extra="forbid"):

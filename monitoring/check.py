@@ -35,7 +35,7 @@ def check(spec: CheckSpec) -> CheckRef:
             baseline=baseline,
             reference=spec.reference.digest,
             window=window,
-            labels=labelled(every, spec.feedback),
+            labels=labelled(every, spec.feedback, spec.evaluation.task, spec.evaluation.persistence),
             promoted=at_promotion,
             policy=spec.policy,
             seed=spec.seed,

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from artifacts.refs import Digest, Ref, Uri
 from serving.contract import FeedbackRef, PackageRef, PredictionsRef
 from training.contract import EvaluationRef, FitRef
+from training.measures import Task
 
 
 class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
@@ -166,8 +167,12 @@ class Finding(BaseModel, frozen=True, extra="forbid"):
 
 
 class Quality(BaseModel, frozen=True, extra="forbid"):
-    """Skill on labelled requests: 1 - log loss / log loss of the window's own base rate."""
+    """Skill on labelled requests: 1 - log loss / log loss of the window's own base rate.
 
+    For a regression ``log_loss`` is the mean absolute error, ``base_log_loss`` that of its naive answer, in the label's unit.
+    """
+
+    task: Task = "classification"
     labelled: int
     coverage: float
     log_loss: float

@@ -73,7 +73,7 @@ def measure_window(given: Compared) -> CheckReport:
         prediction_threshold=_prediction_threshold(given) if enough else None,
         label=_label(labels, given),
         quality=quality.measure(labels, given.promoted, policy, rng),
-        estimate=quality.estimate(scores) if enough else None,
+        estimate=quality.estimate(scores) if enough and labels.task == "classification" else None,
         notes=(*notes, *troubles),
     )
 
@@ -101,9 +101,10 @@ def _label(labels: Labelled, given: Compared) -> Figures | None:
     """Label drift of the labelled days; None while they are too few. A finding only: skill is held against the base rate."""
     if len(labels.label) < given.policy.minimum_labels:
         return None
-    texts = np.where(labels.label > 0, "1", "0").astype(object)
-    days = len(np.unique(labels.day))
-    return measure(given.baseline.label, texts, days, given.policy, given.distance)
+    known = labels.label
+    if given.baseline.label.kind == "categorical":
+        known = np.where(known > 0, "1", "0").astype(object)
+    return measure(given.baseline.label, known, len(np.unique(labels.day)), given.policy, given.distance)
 
 
 def _label_notes(given: Compared, partial: int) -> list[str]:

@@ -1,7 +1,8 @@
 """Skill of the live version on labelled requests, against its skill at promotion; and an estimate before labels. Numpy and scipy only.
 
 Skill = 1 - log loss / log loss of the window's own base rate: raw log loss improves when the base rate falls, skill
-does not (decisions.md 1.3). Days are resampled whole, since the rows of a day are not independent.
+does not (decisions.md 1.3). A regression's is 1 - absolute error / that of its naive answer: a calm week is easy for both.
+Days are resampled whole, since the rows of a day are not independent.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ class Promoted:
 
 
 def promoted(evaluation: EvaluationRef) -> Promoted:
-    """What ``evaluation.json`` says of the version's evaluation fit on its test window, by that window's own base rate."""
+    """What ``evaluation.json`` says of the version's evaluation fit on its test window, by that window's own base rate.
+
+    A regression is held against the naive answer of its evaluation, on the same rows.
+    """
+    if evaluation.task == "regression":
+        return Promoted(1 - evaluation.candidate.deciding / evaluation.base_rate.deciding)
     skill = 1 - evaluation.candidate.deciding / entropy(evaluation.positives / evaluation.rows)
     found = json.loads(read_ref(evaluation).file("evaluation.json").read_text()).get("days")
     if not found:
@@ -66,20 +72,21 @@ def measure(rows: Labelled, at_promotion: Promoted, policy: DriftPolicy, rng: np
 
     With fewer than ``quality_days`` days the upper bound is the trivial one (perfect skill), so no drop is confirmed.
     """
-    positives = float(rows.label.sum())
-    if len(rows.label) < policy.minimum_labels or min(positives, len(rows.label) - positives) < policy.minimum_events:
+    if not _sufficient(rows, policy):
         return None
-    losses = row_losses(rows.score, rows.label)
-    base = entropy(positives / len(rows.label))
+    losses, base = losses_of(rows), base_loss(rows)
+    if not base:
+        return None
     skill = 1 - float(losses.mean()) / base
     days = np.unique(rows.day)
     difference = skill - at_promotion.skill
     figures = {
+        "task": rows.task,
         "labelled": len(rows.label),
         "coverage": rows.coverage,
         "log_loss": float(losses.mean()),
         "base_log_loss": base,
-        "auc": auc(rows.score, rows.label),
+        "auc": auc(rows.score, rows.label) if rows.task == "classification" else None,
         "skill": skill,
         "skill_at_promotion": at_promotion.skill,
         "difference_upper": 1 - at_promotion.skill,
@@ -95,10 +102,40 @@ def measure(rows: Labelled, at_promotion: Promoted, policy: DriftPolicy, rng: np
             "difference_upper": difference + one * errors.difference,
             "skill_lower": skill - two * errors.skill,
             "skill_upper": skill + two * errors.skill,
-            "auc_lower": max(figures["auc"] - two * errors.auc, 0.0),
-            "auc_upper": min(figures["auc"] + two * errors.auc, 1.0),
         }
+        if figures["auc"] is not None:
+            figures |= {
+                "auc_lower": max(figures["auc"] - two * errors.auc, 0.0),
+                "auc_upper": min(figures["auc"] + two * errors.auc, 1.0),
+            }
     return Quality.model_validate(figures)
+
+
+def _sufficient(rows: Labelled, policy: DriftPolicy) -> bool:
+    """Whether there are labels enough for a figure, of each class where there are classes."""
+    if len(rows.label) < policy.minimum_labels:
+        return False
+    positives = float(rows.label.sum())
+    return rows.task == "regression" or min(positives, len(rows.label) - positives) >= policy.minimum_events
+
+
+def losses_of(rows: Labelled) -> Floats:
+    """The deciding loss of each row [B]: log loss, or the absolute error."""
+    return row_losses(rows.score, rows.label) if rows.task == "classification" else np.abs(rows.score - rows.label)
+
+
+def base_loss(rows: Labelled) -> float:
+    """The mean loss of the answer that knows nothing: the base rate, or a regression's naive answer."""
+    if rows.task == "classification":
+        return float(entropy(float(rows.label.sum()) / len(rows.label)))
+    return float(naive_losses(rows).mean())
+
+
+def naive_losses(rows: Labelled) -> Floats:
+    """Absolute error [B] of the naive answer of a regression; of the labels' median where there is none."""
+    median = np.median(rows.label)
+    answer = np.full(len(rows.label), median) if rows.naive is None else rows.naive
+    return np.abs(np.where(np.isfinite(answer), answer, median) - rows.label)
 
 
 class _Errors(NamedTuple):
@@ -115,6 +152,8 @@ def _errors(rows: Labelled, losses: Floats, at_promotion: Promoted, draws: int, 
     The percentiles of resamples of n days are too narrow by sqrt((n - 1) / n) and by Student's t: with 3 days a 95 % bound
     would hold in 80 % of windows. So the resamples give the errors, and t with n - 1 degrees of freedom the bounds.
     """
+    if rows.task == "regression":
+        return _errors_of_numbers(rows, losses, draws, rng)
     sums, pairs = day_sums(losses, rows.label, rows.day), day_pairs(rows.score, rows.label, rows.day)
     picked = _days_drawn(sums.shape[1], draws, rng)
     now = _deviation(skill_of(picked @ sums.T), sums.shape[1])
@@ -123,6 +162,14 @@ def _errors(rows: Labelled, losses: Floats, at_promotion: Promoted, draws: int, 
         days = at_promotion.days.shape[1]
         then = _deviation(skill_of(_days_drawn(days, draws, rng) @ at_promotion.days.T), days)
     return _Errors(now, math.hypot(now, then), _deviation(_areas(picked, pairs, sums), sums.shape[1]))
+
+
+def _errors_of_numbers(rows: Labelled, losses: Floats, draws: int, rng: np.random.Generator) -> _Errors:
+    """The same for a regression, whose skill is one less the ratio of its loss to the naive one; it has no AUC."""
+    sums = day_sums(losses, naive_losses(rows), rows.day)
+    drawn = _days_drawn(sums.shape[1], draws, rng) @ sums.T
+    now = _deviation(1 - drawn[:, 0] / drawn[:, 1], sums.shape[1])
+    return _Errors(now, now, math.nan)
 
 
 def _days_drawn(days: int, draws: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:

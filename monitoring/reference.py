@@ -28,6 +28,8 @@ from serving.engines.onnxruntime import load, run_all
 from training.contract import Columns, EvaluationRef
 from training.encoding import encode
 
+Kind = Literal["numeric", "categorical"]
+
 
 def freeze(spec: ReferenceSpec) -> ReferenceRef:
     """Writes ``reference.parquet`` and ``baseline.json`` for a live version; raises DataFault on unusable rows."""
@@ -41,6 +43,7 @@ def freeze(spec: ReferenceSpec) -> ReferenceRef:
     for number, (name, kind) in enumerate(features.items()):
         progress(0.4 + 0.5 * number / len(features), f"scoring the reference's own days: {name}")
         monitored.append(monitor(name, kind, weights[name], column(rows.table, name, kind), rows.day, spec.policy))
+    label: Kind = "categorical" if spec.final.task == "classification" else "numeric"
     baseline = Baseline(
         model=spec.model,
         package_digest=spec.package.digest,
@@ -51,7 +54,7 @@ def freeze(spec: ReferenceSpec) -> ReferenceRef:
         blocks=len(rows.days),
         features=tuple(monitored),
         prediction=monitor(PREDICTION, "numeric", 0.0, scores, rows.day, spec.policy),
-        label=monitor(LABEL, "categorical", 0.0, column(rows.table, "label", "categorical"), rows.day, spec.policy),
+        label=monitor(LABEL, label, 0.0, column(rows.table, "label", label), rows.day, spec.policy),
     )
     return _publish(spec, rows, scores, baseline)
 

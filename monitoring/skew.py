@@ -74,7 +74,7 @@ def compare(spec: SkewSpec) -> SkewRef:
     kinds = input_kinds(spec.package.signature)
     features = tuple(feature_skew(name, kind, sides, spec.relative) for name, kind in kinds.items())
     label = column(sides.offline, "label", "numeric")
-    known = ~np.isnan(label)
+    known = ~np.isnan(label) & (spec.dataset.task == "classification")  # a regression has no AUC
     again = package_scores(spec.package, {name: column(sides.offline, name, kind) for name, kind in kinds.items()})
     worst = max(features, key=lambda feature: feature.share)
     result = {

@@ -26,6 +26,7 @@ from artifacts.store import read_ref
 from feature_repo.contract import DatasetRef
 from monitoring.contract import DriftPolicy
 from serving.contract import FeedbackRef, PredictionsRef
+from training.measures import Task
 
 FEATURE = "feature__"
 AGE = "age__"
@@ -170,9 +171,10 @@ def merged(window: Window, policy: DriftPolicy) -> Window:
 
 @dataclass(frozen=True)
 class Labelled:
-    """The rows of a window whose label is known: score, label (0 or 1) and day number, each [B].
+    """The rows of a window whose label is known: score, label (0 or 1, or a regression's number) and day number, each [B].
 
-    ``partitions`` and ``requests`` [days] name each day and count its requests; ``day`` indexes both.
+    ``partitions`` and ``requests`` [days] name each day and count its requests; ``day`` indexes both. ``naive`` [B] is a
+    regression's naive answer, NaN where the request had none.
     """
 
     score: npt.NDArray[np.float64]
@@ -181,6 +183,8 @@ class Labelled:
     requests: npt.NDArray[np.int64]
     partitions: tuple[dt.date, ...]
     unknown: int = 0
+    task: Task = "classification"
+    naive: npt.NDArray[np.float64] | None = None
 
     @property
     def coverage(self) -> float:
@@ -190,11 +194,19 @@ class Labelled:
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Labelled:
         """Some of the rows, out of the same requests."""
-        return dataclasses.replace(self, score=self.score[kept], label=self.label[kept], day=self.day[kept])
+        naive = None if self.naive is None else self.naive[kept]
+        return dataclasses.replace(
+            self, score=self.score[kept], label=self.label[kept], day=self.day[kept], naive=naive
+        )
 
 
-def labelled(window: Window, feedback: Sequence[FeedbackRef]) -> Labelled:
-    """Joins labels by request id; the newest one counts. ``unknown`` labels belong to no request of the window."""
+def labelled(
+    window: Window, feedback: Sequence[FeedbackRef], task: Task = "classification", naive: str | None = None
+) -> Labelled:
+    """Joins labels by request id; the newest one counts. ``unknown`` labels belong to no request of the window.
+
+    ``naive`` is the model input that is a regression's naive answer, as it was served.
+    """
     labels = _labels(feedback)
     requests = window.table.column("request_id").to_pylist()
     found = np.array([labels.get(request, np.nan) for request in requests], dtype=np.float64)
@@ -206,7 +218,17 @@ def labelled(window: Window, feedback: Sequence[FeedbackRef]) -> Labelled:
         requests=np.bincount(window.day, minlength=len(window.partitions)),
         partitions=window.partitions,
         unknown=len(labels) - int(known.sum()),
+        task=task,
+        naive=_served(window, naive)[known] if naive else None,
     )
+
+
+def _served(window: Window, feature: str) -> npt.NDArray[np.float64]:
+    """A numeric model input as it was served [B]; NaN where the log lacks it, which the check of that feature says."""
+    name = FEATURE + feature
+    if name not in window.table.column_names:
+        return np.full(window.rows, np.nan)
+    return column(window.table, name, "numeric")
 
 
 def _labels(feedback: Sequence[FeedbackRef]) -> dict[str, float]:

@@ -99,11 +99,13 @@ class Answerer:
         return head, {"score": score, REQUEST_ID: request_ids.reshape(-1, 1)}
 
     def take(self, model: str, arm: Arm | None, labels: list[Feedback]) -> None:
-        """Logs labels in the partitions in which they became known. Raises Refusal for one outside the calendar."""
+        """Logs labels in the partitions in which they became known. Raises Refusal for one that does not belong there."""
         calendar = calendar_of(arm) if arm else UTC_DAYS
         parts: dict[dt.date, list[Feedback]] = {}
         for label in labels:
             partition = calendar.of(label.known_at)
+            if fault := misfit(label, arm):
+                raise Refusal(400, fault)
             if partition < calendar.first or (calendar.last and partition > calendar.last + SLACK):
                 raise Refusal(400, f"feedback: known_at {label.known_at.isoformat()} lies outside the calendar")
             parts.setdefault(partition, []).append(label)
@@ -178,6 +180,17 @@ def _plain(values: np.ndarray) -> list[float | str | None]:
     if values.dtype.kind in "OU":
         return [None if value is None else str(value) for value in values.tolist()]
     return [value if math.isfinite(value) else None for value in values.astype(float).tolist()]
+
+
+def misfit(label: Feedback, arm: Arm | None) -> str | None:
+    """Why a label is none of the model that answers; None when it may be one."""
+    if label.label in (0, 1) or (arm is not None and arm.deployed.package.serving.task == "regression"):
+        return None
+    if arm is None:
+        return (
+            f"feedback.label: {label.label} may be no label, and no version is loaded that says so; send it again later"
+        )
+    return f"feedback.label: {label.label} is neither 0 nor 1 (request {label.request_id!r}); send the class"
 
 
 def describe(endpoint: Endpoint, arm: Arm) -> dict[str, object]:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from artifacts.refs import Uri, local_path, sha256
 from artifacts.step import DataFault, step
 from artifacts.store import Manifest, manifest, publish
+from feature_repo.contract import Task
+from feature_repo.questions import LABELS
 from serving.contract import CompactRef, CompactSpec, Feedback, FeedbackRef, Prediction, PredictionsRef
 from serving.log import rows, segments
 
@@ -29,7 +31,6 @@ PREDICTION_SCHEMA = pa.schema([
     ("package_digest", pa.string()),
     ("score", pa.float64()),
 ])
-FEEDBACK_SCHEMA = pa.schema([("request_id", pa.string()), ("label", pa.int8()), ("known_at", INSTANT)])
 
 
 def compact(spec: CompactSpec) -> CompactRef:
@@ -39,7 +40,7 @@ def compact(spec: CompactSpec) -> CompactRef:
         raise DataFault([f"log: '{spec.log}' is no file:// URI; gateways append to a local or mounted folder"])
     return CompactRef(
         predictions=compact_predictions(log, spec.model, spec.partition, spec.predictions),
-        feedback=compact_feedback(log, spec.model, spec.partition, spec.feedback),
+        feedback=compact_feedback(log, spec.model, spec.partition, spec.feedback, spec.task),
     )
 
 
@@ -57,14 +58,17 @@ def compact_predictions(log: Path, model: str, partition: dt.date, output: Uri) 
     return PredictionsRef(uri=output, digest=published.digest, model=model, partition=partition, rows=len(kept))
 
 
-def compact_feedback(log: Path, model: str, partition: dt.date, output: Uri) -> FeedbackRef:
+def compact_feedback(
+    log: Path, model: str, partition: dt.date, output: Uri, task: Task = "classification"
+) -> FeedbackRef:
     """Publishes the labels of a partition as ``feedback.parquet``, sorted by request id; the latest known one counts."""
     latest: dict[str, Feedback] = {}
     found = [row for path in segments(log, "feedback", model, partition) for row in rows(path, Feedback)]
     for row in sorted(found, key=lambda row: row.known_at):
         latest[row.request_id] = row
     kept = [latest[request_id].model_dump() for request_id in sorted(latest)]
-    table = pa.Table.from_pylist(kept, schema=FEEDBACK_SCHEMA)
+    schema = pa.schema([("request_id", pa.string()), ("label", LABELS[task]), ("known_at", INSTANT)])
+    table = pa.Table.from_pylist(kept, schema=schema)
     published = _publish(output, "feedback", table, {"model": model, "partition": partition.isoformat()})
     return FeedbackRef(uri=output, digest=published.digest, model=model, partition=partition, rows=len(kept))
 

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, Field, JsonValue, model_validator
 from artifacts.clock import Calendar
 from artifacts.refs import Digest, OnlineStore, Ref, Uri
 from artifacts.secret import OpenUrl
+from feature_repo.contract import FLIGHT_OUTCOME, Question, Task
 from training.contract import EvaluationRef, FitRef, OnnxRef, Signature, Verdict
 
 
@@ -37,6 +38,7 @@ class Slo(BaseModel, frozen=True, extra="forbid"):
 class Serving(BaseModel, frozen=True, extra="forbid"):
     """How a model is served; sits on the pipeline row and is copied into the package."""
 
+    task: Task = Field(default="classification", description="What its labels are: 0 and 1, or any finite number.")
     request: tuple[RequestInput, ...]
     request_view: str = Field(
         description="Module of feature_repo/views whose `derive` computes features from the request itself."
@@ -236,10 +238,10 @@ class Prediction(BaseModel, frozen=True, extra="forbid"):
 
 
 class Feedback(BaseModel, frozen=True, extra="forbid"):
-    """A label that became known for an earlier request."""
+    """A label that became known for an earlier request; of which kind it must be, the model's serving block says."""
 
     request_id: str = Field(min_length=1)
-    label: int = Field(ge=0, le=1)
+    label: int | float = Field(allow_inf_nan=False)
     known_at: AwareDatetime
 
 
@@ -252,7 +254,10 @@ class PredictionsRef(Ref, frozen=True):
 
 
 class FeedbackRef(Ref, frozen=True):
-    """The labels that became known during one partition: ``feedback.parquet`` (request_id, label, known_at)."""
+    """The labels that became known during one partition: ``feedback.parquet`` (request_id, label, known_at).
+
+    ``label`` is int8, or a regression's float64.
+    """
 
     model: str
     partition: dt.date
@@ -263,6 +268,7 @@ class CompactSpec(BaseModel, frozen=True, extra="forbid"):
     """Turns the log segments of one closed partition into its two artifacts; the same segments give the same digests."""
 
     model: str
+    task: Task = "classification"
     partition: dt.date
     log: Uri = Field(description="Folder of the gateways' log segments, a file:// URI.")
     predictions: Uri
@@ -292,6 +298,7 @@ class ReplaySpec(BaseModel, frozen=True, extra="forbid"):
     """Sends the requests of past service days through a gateway, advancing the data clock and the online store."""
 
     model: str
+    question: Question = FLIGHT_OUTCOME
     serving: Serving
     calendar: Calendar
     gateway: OpenUrl = Field(description="Base URL of the gateway.")
@@ -305,9 +312,10 @@ class ReplaySpec(BaseModel, frozen=True, extra="forbid"):
     first: dt.date
     last: dt.date
     lead: dt.timedelta = Field(
-        default=dt.timedelta(hours=2), description="How long before the scheduled departure a caller asks."
+        default=dt.timedelta(hours=2),
+        description="How long before the scheduled departure a caller asks; flights only.",
     )
-    late_minutes: float = Field(default=15.0, description="A flight that arrives this late has label 1.")
+    late_minutes: float = Field(default=15.0, description="A flight that arrives this late has label 1; flights only.")
     history: dt.timedelta = Field(
         default=dt.timedelta(days=7), description="How far back the online store is filled before the first request."
     )
@@ -364,10 +372,10 @@ class ReleasePolicy(BaseModel, frozen=True, extra="forbid"):
     alpha: float = 0.02
     claim_factor: float = Field(
         default=1.05,
-        description="Log loss of the candidate's package on its own evaluation window, at most this times what its evaluation says.",
+        description="Deciding figure (log loss, or MAE) of the candidate's package on its own evaluation window, at most this times what its evaluation says.",
     )
     quality_factor: float = Field(
-        default=1.05, description="Log loss on the same labelled rows, at most this times the champion's."
+        default=1.05, description="The same figure on the same labelled rows, at most this times the champion's."
     )
     quality_rows: int = Field(default=20_000, gt=0, description="Labelled rows at most (a seeded sample above it).")
     minimum_labelled: int = Field(default=200, gt=0, description="Fewer labelled rows say nothing.")

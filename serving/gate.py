@@ -11,8 +11,10 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from feature_repo.contract import Task
 from serving.contract import ParityPolicy, ReleasePolicy
 from training.contract import Verdict
+from training.measures import DECIDING
 from training.significance import holm
 
 PARITY, SERVABLE = "G7 export parity", "G8 servable"
@@ -108,9 +110,15 @@ class Labels(BaseModel, frozen=True, extra="forbid"):
     """What labelled rows say of the packages, in process: known before a single request has been sent."""
 
     labelled: int = Field(ge=0)
-    log_loss: float | None
-    claimed_log_loss: float | None = Field(description="What the package's evaluation says of the same window.")
-    champion_log_loss: float | None = None
+    task: Task = "classification"
+    loss: float | None = Field(description="The candidate's deciding figure: log loss, or a regression's MAE.")
+    claimed_loss: float | None = Field(description="What the package's evaluation says of the same window.")
+    champion_loss: float | None = None
+
+    @property
+    def title(self) -> str:
+        """What the deciding figure is called."""
+        return DECIDING[self.task].title
 
 
 class Evidence(Labels, frozen=True, extra="forbid"):
@@ -167,12 +175,12 @@ def _missing(evidence: Evidence, policy: ReleasePolicy) -> list[str]:
         missing.append(f"{evidence.labelled} labelled rows, {policy.minimum_labelled} are needed")
     wanted = {
         "share of equal scores": evidence.equal_share,
-        "log loss of the candidate": evidence.log_loss,
-        "log loss that its evaluation claims": evidence.claimed_log_loss,
+        f"{evidence.title} of the candidate": evidence.loss,
+        f"{evidence.title} that its evaluation claims": evidence.claimed_loss,
     }
     if evidence.champion is not None:
         wanted |= {
-            "log loss of the champion": evidence.champion_log_loss,
+            f"{evidence.title} of the champion": evidence.champion_loss,
             "served difference to the champion": evidence.difference_served,
             "offline difference to the champion": evidence.difference_offline,
             "test of p50": evidence.latency_p.get("p50"),
@@ -209,16 +217,16 @@ def _share(evidence: Evidence) -> float:
 def quality(evidence: Labels, policy: ReleasePolicy) -> list[str]:
     """The package must be the model that was evaluated, and no worse than the champion on the same labels."""
     against: list[str] = []
-    if evidence.log_loss is None or evidence.labelled < policy.minimum_labelled:
+    if evidence.loss is None or evidence.labelled < policy.minimum_labelled:
         return against
     limits = {
-        "what its own evaluation says": (evidence.claimed_log_loss, policy.claim_factor),
-        "the champion's": (evidence.champion_log_loss, policy.quality_factor),
+        "what its own evaluation says": (evidence.claimed_loss, policy.claim_factor),
+        "the champion's": (evidence.champion_loss, policy.quality_factor),
     }
     for name, (other, factor) in limits.items():
-        if other is not None and math.isfinite(other) and not evidence.log_loss <= other * factor:
+        if other is not None and math.isfinite(other) and not evidence.loss <= other * factor:
             against.append(
-                f"log loss {evidence.log_loss:.5f} on {evidence.labelled} labelled rows exceeds {factor:g} x {name} ({other:.5f})"
+                f"{evidence.title} {evidence.loss:.5f} on {evidence.labelled} labelled rows exceeds {factor:g} x {name} ({other:.5f})"
             )
     return against
 

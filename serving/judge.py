@@ -28,11 +28,13 @@ from serving.triton import Server, connect, stage
 from training.contract import Signature
 from training.data import Rows, read_rows
 from training.encoding import encode
+from training.measures import DECIDING, Task
 from training.scoring import row_losses
 
 KIND = "judgement"
 FEATURE = "feature__"
 SCATTER_POINTS = 800
+LOSSES = frozenset({"loss", "claimed_loss", "champion_loss"})
 SAMPLE_STREAM, ORDER_STREAM, QUALITY_STREAM = 1, 2, 3  # one seed, independent random numbers
 
 Floats = npt.NDArray[np.float64]
@@ -179,12 +181,14 @@ def _asker(server: Server, version: Version, columns: Table) -> pacing.Ask:
 
 
 def label_figures(candidate: Version, champion: Version | None, labelled: Rows) -> Labels:
-    """Log losses of the packages on labelled rows, in process."""
+    """The packages' deciding figures on labelled rows, in process."""
+    task = candidate.content.final.task
     return Labels(
         labelled=len(labelled),
-        log_loss=_log_loss(candidate.own(labelled.columns), labelled),
-        claimed_log_loss=candidate.content.evaluation.final.deciding,
-        champion_log_loss=_log_loss(champion.own(labelled.columns), labelled) if champion else None,
+        task=task,
+        loss=_loss(candidate.own(labelled.columns), labelled, task),
+        claimed_loss=candidate.content.evaluation.final.deciding,
+        champion_loss=_loss(champion.own(labelled.columns), labelled, task) if champion else None,
     )
 
 
@@ -212,8 +216,8 @@ def measure(
     return Evidence.model_validate(figures)
 
 
-def _log_loss(score: Floats, labelled: Rows) -> float | None:
-    return float(row_losses(score, labelled.label.astype(np.float64)).mean()) if len(labelled) else None
+def _loss(score: Floats, labelled: Rows, task: Task) -> float | None:
+    return float(row_losses(score, labelled.label.astype(np.float64), task).mean()) if len(labelled) else None
 
 
 def _mean_difference(ours: Floats, theirs: Floats) -> float | None:
@@ -231,11 +235,12 @@ def latency_p(candidate: Answers, champion: Answers) -> dict[str, float]:
 
 
 def figures_of(evidence: Evidence) -> dict[str, float | int | None]:
-    """The evidence as flat figures, for the reference and the page."""
-    found: dict[str, float | int | None] = {}
-    for name, value in evidence.model_dump().items():
+    """The evidence as flat figures, for the reference and the page; a loss is called by its figure, such as ``log_loss``."""
+    field, found = DECIDING[evidence.task].field, dict[str, float | int | None]()
+    for key, value in evidence.model_dump(exclude={"task"}).items():
+        name = key.removesuffix("loss") + field if key in LOSSES else key
         if isinstance(value, dict):
-            found |= {f"{name}_{key}": figure for key, figure in value.items()}
+            found |= {f"{name}_{part}": figure for part, figure in value.items()}
         elif not (name == "champion" and value is None):
             found[name] = value
     return found

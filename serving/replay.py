@@ -29,8 +29,9 @@ from feature_repo.materialize import Materializer
 from serving.announce import announce
 from serving.compact import compact
 from serving.contract import Announcement, CompactRef, CompactSpec, Feedback, ReplayedPartition, ReplayRef, ReplaySpec
-from serving.history import DAY, Asked, History, slots
+from serving.history import DAY, History, slots
 from serving.log import answered
+from serving.past import Asked
 
 TICK = dt.timedelta(microseconds=1)
 REQUEST_SECONDS = 10.0
@@ -202,6 +203,7 @@ class Replay:
         compacted = compact(
             CompactSpec(
                 model=spec.model,
+                task=spec.serving.task,
                 partition=partition,
                 log=spec.log,
                 predictions=join(spec.predictions, partition.isoformat()),

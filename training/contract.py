@@ -145,6 +145,14 @@ class TrainSpec(BaseModel, frozen=True, extra="forbid"):
     output: Uri
 
     @model_validator(mode="after")
+    def _of_its_data(self) -> TrainSpec:
+        if self.task != self.dataset.task:
+            raise ValueError(
+                f"task={self.task}: the labels of {self.dataset.uri} are a {self.dataset.task}'s; name the question that fits"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> TrainSpec:
         world = self.job.world_size
         if self.network.global_batch % world:
@@ -212,6 +220,11 @@ class EvaluateSpec(BaseModel, frozen=True, extra="forbid"):
         default=(), description="Columns whose slices are scored, and judged in G5."
     )
     thresholds: tuple[float, ...] = Field(default=(), description="Answers at which precision and recall are reported.")
+    persistence: str | None = Field(
+        default=None,
+        description="Numeric column that is the naive answer of a regression, such as the label's last value; None: the "
+        "training rows' constant.",
+    )
     importance_rows: int = Field(default=2000, gt=0, description="Rows that permutation importance is measured on.")
     seed: int
     output: Uri
@@ -229,7 +242,10 @@ class EvaluationRef(Ref, frozen=True):
     task: Task = "classification"
     candidate: Measured
     final: Measured = Field(description="The final fit on the same window: a sanity bound, it has seen these rows.")
-    base_rate: Measured = Field(description="The training rows' constant as the answer for every row.")
+    base_rate: Measured = Field(
+        description="The training rows' constant as the answer for every row, or ``persistence`` where it is declared."
+    )
+    persistence: str | None = Field(default=None, description="The column that was the naive answer.")
     boosting: Measured
     champion: Measured | None = None
     champion_key: Digest | None = None

@@ -16,7 +16,8 @@ from artifacts.step import DataFault, progress, step
 from artifacts.store import ArtifactCorrupt, ArtifactMissing, publish
 from training.contract import BoostingParams, Columns, EvaluateSpec, EvaluationRef, FitRef
 from training.data import Rows, encoded, read_rows, signature_of, varied
-from training.evaluation import BASE_RATE, BOOSTING, CANDIDATE, CHAMPION, FINAL, Found, figures_of, html
+from training.encoding import numbers
+from training.evaluation import BOOSTING, CANDIDATE, CHAMPION, FINAL, Found, figures_of, html, naive
 from training.fit import Fit, open_fit
 from training.importance import increases
 from training.measures import EVALUATION_FILE, PAGE_FILE, Task
@@ -31,6 +32,7 @@ def evaluate(spec: EvaluateSpec) -> EvaluationRef:
     fits = {CANDIDATE: spec.candidate, FINAL: spec.final, **({CHAMPION: spec.champion} if spec.champion else {})}
     names = {name for fit in fits.values() for name in (*fit.columns.numeric, *fit.columns.categorical)}
     names |= {dimension.column for dimension in spec.dimensions}
+    names |= {spec.persistence} if spec.persistence else set()
     rows = read_rows(spec.dataset, sorted(names), spec.candidate.task)
     test = varied(rows.between(spec.windows.test_first, spec.windows.test_last, "test"), "test")
     train = rows.between(spec.windows.train_first, spec.windows.train_last, "training")
@@ -40,7 +42,7 @@ def evaluate(spec: EvaluateSpec) -> EvaluationRef:
     for place, (name, fit) in enumerate(opened.items()):
         progress(0.1 + 0.1 * place, f"scoring {name} on {len(test)} rows")
         answers[name] = require_answers(fit.scores(test.columns), name, spec.candidate.task)
-    answers[BASE_RATE] = np.full(len(test), spec.candidate.base_rate)
+    answers[naive(spec)] = naive_answers(spec, test)
     progress(0.4, "fitting the yardstick (gradient boosting)")
     answers[BOOSTING], boosting_shares = boosted(
         train, test, spec.candidate.columns, spec.boosting, spec.seed, spec.candidate.task
@@ -75,7 +77,7 @@ def compared(
     sliced = slices_of(
         test.columns,
         spec.dimensions,
-        Answers(task, label, answers[CANDIDATE], answers[BASE_RATE], answers.get(CHAMPION)),
+        Answers(task, label, answers[CANDIDATE], answers[naive(spec)], answers.get(CHAMPION)),
         known_to(opened.get(CHAMPION)),
     )
     found = Found(
@@ -113,7 +115,8 @@ def published(spec: EvaluateSpec, found: Found, seconds: Mapping[str, float]) ->
         task=found.task,
         candidate=found.scores[CANDIDATE],
         final=found.scores[FINAL],
-        base_rate=found.scores[BASE_RATE],
+        base_rate=found.scores[naive(spec)],
+        persistence=spec.persistence,
         boosting=found.scores[BOOSTING],
         champion=found.scores.get(CHAMPION),
         champion_key=spec.champion.training_key if spec.champion else None,
@@ -159,6 +162,15 @@ def require_unseen(spec: EvaluateSpec) -> None:
             )
     if problems:
         raise DataFault(problems)
+
+
+def naive_answers(spec: EvaluateSpec, test: Rows) -> Floats:
+    """The training rows' constant [B], or the column that persists, where it has a value."""
+    constant = np.full(len(test), spec.candidate.base_rate)
+    if spec.persistence is None:
+        return constant
+    column = numbers(test.columns[spec.persistence], spec.persistence).astype(np.float64)
+    return np.where(np.isfinite(column), column, constant)
 
 
 def require_answers(answer: Floats, name: str, task: Task) -> Floats:

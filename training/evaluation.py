@@ -23,6 +23,7 @@ from training.scoring import (
 )
 
 BASE_RATE, BOOSTING, CANDIDATE, CHAMPION, FINAL = "base rate", "boosting", "candidate", "champion", "final"
+PERSISTENCE = "persistence"
 DRAWN = (CANDIDATE, BOOSTING, CHAMPION)
 
 Figures = dict[str, Any]
@@ -58,6 +59,11 @@ class Found:
     def drawn(self) -> dict[str, Floats]:
         """The answers that plots show."""
         return {name: self.answers[name] for name in DRAWN if name in self.answers}
+
+
+def naive(spec: EvaluateSpec) -> str:
+    """What the answer that knows nothing of the model is called."""
+    return PERSISTENCE if spec.persistence else BASE_RATE
 
 
 def figures_of(found: Found) -> Figures:

@@ -170,10 +170,11 @@ def floor(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
     gain = deciding.gain(candidate.deciding, evaluation.base_rate.deciding)
     behind = -yard.gain(getattr(candidate, yard.field), getattr(evaluation.boosting, yard.field))
     excess = evaluation.final.deciding - candidate.deciding
+    naive = "persistence" if evaluation.persistence else "the base rate"
     problems = []  # each comparison is written so that NaN counts against the candidate
     if not gain >= policy.floor:
         problems.append(
-            f"{deciding.title} {candidate.deciding:.5f} beats the base rate's {evaluation.base_rate.deciding:.5f} by "
+            f"{deciding.title} {candidate.deciding:.5f} beats {naive}'s {evaluation.base_rate.deciding:.5f} by "
             f"{gain:.5f}, less than {policy.floor}"
         )
     for metric, value, limit in (
@@ -203,7 +204,7 @@ def floor(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
         f"final_{deciding.field}": evaluation.final.deciding,
         "rows": evaluation.rows,
     }
-    good = f"{deciding.title} {gain:.5f} better than the base rate, {yard.title} {-behind:+.4f} against boosting"
+    good = f"{deciding.title} {gain:.5f} better than {naive}, {yard.title} {-behind:+.4f} against boosting"
     return verdict(FLOOR, problems, good, figures)
 
 

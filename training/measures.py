@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
 from artifacts.refs import Digest
+from feature_repo import contract as features
 
-Task: TypeAlias = Literal["classification", "regression"]
+Task: TypeAlias = features.Task
 
 EVALUATION_FILE, PAGE_FILE = "evaluation.json", "evaluation.html"
 NO_VALUE = "(none)"  # the slice of rows whose column is null

@@ -9,18 +9,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
+
+from feature_repo.local_time import local as on_the_clock
 
 REQUEST = ("carrier", "flight", "origin", "dest", "distance", "scheduled_departure", "scheduled_arrival")
 NUMERIC = ("flight__distance", "flight__hour", "flight__duration_minutes")
 CATEGORICAL = ("flight__carrier", "flight__origin", "flight__dest", "flight__weekday")
 
-_ZONE = ZoneInfo("America/New_York")
 _WEEKDAYS = np.array([str(day) for day in range(7)], dtype=object)
 _EPOCH_WEEKDAY = 3  # 1970-01-01 was a Thursday
 
@@ -30,7 +29,7 @@ def derive(columns: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[
     departure = np.asarray(columns["scheduled_departure"], dtype="datetime64[us]")
     arrival = np.asarray(columns["scheduled_arrival"], dtype="datetime64[us]")
     known = ~np.isnat(departure)
-    local = _local(departure)
+    local = on_the_clock(departure)
     day = local.astype("datetime64[D]")
     weekday = np.full(len(local), None, dtype=object)
     weekday[known] = _WEEKDAYS[(day[known].astype(np.int64) + _EPOCH_WEEKDAY) % 7]
@@ -41,18 +40,3 @@ def derive(columns: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[
         "flight__duration_minutes": (arrival - departure) / np.timedelta64(1, "m"),
         **{f"flight__{name}": np.asarray(columns[name], dtype=object) for name in ("carrier", "origin", "dest")},
     }
-
-
-def _local(instants: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """New York's clock at UTC instants; the offset is looked up once per hour that occurs."""
-    hours, which = np.unique(instants.astype("datetime64[h]"), return_inverse=True)
-    offsets = np.array([_offset(hour) for hour in hours], dtype="timedelta64[s]")
-    return instants + offsets[which] if len(hours) else instants
-
-
-def _offset(hour: np.datetime64) -> np.timedelta64:
-    if np.isnat(hour):
-        return np.timedelta64(0, "s")
-    instant = dt.datetime.fromtimestamp(int(hour.astype("datetime64[s]").astype(np.int64)), dt.UTC)
-    offset = instant.astimezone(_ZONE).utcoffset()
-    return np.timedelta64(int((offset or dt.timedelta(0)).total_seconds()), "s")

@@ -56,6 +56,8 @@ def training_set(row: Pipeline, store: Uri, ask: Ask, output: Uri) -> TrainingSe
     )
     return TrainingSetSpec(
         model=row.model,
+        question=row.question,
+        known_share=row.question.known_share,
         calendar=row.calendar,
         lake=lake,
         lake_snapshot=lake_snapshot,
@@ -72,7 +74,9 @@ def training_set(row: Pipeline, store: Uri, ask: Ask, output: Uri) -> TrainingSe
 def training_set_suite(row: Pipeline, dataset: DatasetRef, output: Uri) -> ValidateSpec:
     """The expectations of a training set."""
     target = Target(uri=dataset.uri, digest=dataset.digest, partition=dataset.partition)
-    return ValidateSpec(suite="training_set", calendar=row.calendar, targets=(target,), output=output)
+    return ValidateSpec(
+        suite="training_set", calendar=row.calendar, targets=(target,), question=row.question, output=output
+    )
 
 
 def training_key(row: Pipeline, ask: Ask, dataset: DatasetRef, code: Digest) -> Digest:
@@ -113,6 +117,7 @@ def evaluate(row: Pipeline, candidate: FitRef, final: FitRef, champion: FitRef |
         boosting=row.boosting,
         dimensions=row.recipe.DIMENSIONS,
         thresholds=row.recipe.THRESHOLDS,
+        persistence=row.recipe.PERSISTENCE,
         seed=row.recipe.SEED,
         output=output,
     )

@@ -85,9 +85,14 @@ def test_nothing_heavy_is_imported_at_parse():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(
-    "kind", ["features__flights", "retrain__flight_delay", "release__flight_delay", "watch__flight_delay", "sweep"]
+WIRED = (
+    "features__flights",
+    *(f"{kind}__{row.model}" for row in PIPELINES for kind in ("retrain", "release", "watch")),
+    "sweep",
 )
+
+
+@pytest.mark.parametrize("kind", WIRED)
 def test_wiring_is_as_agreed(dags, kind):
     golden = ROOT / "tests" / "golden" / "dags" / f"{kind}.txt"
     text = "\n".join(wiring(dags[kind])) + "\n"

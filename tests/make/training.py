@@ -23,6 +23,7 @@ from training.contract import (
     TrainSpec,
     Windows,
 )
+from training.measures import Task
 from training.recipes.flight_delay import COLUMNS, MODEL
 
 FIRST = dt.date(2013, 1, 1)
@@ -59,7 +60,9 @@ def rows(days: int = 30, per_day: int = 40, seed: int = 7) -> dict[str, Any]:
     return {**columns, **{name: values.tolist() for name, values in words.items()}}
 
 
-def dataset(folder: Path, columns: dict[str, Any] | None = None, **shape: int) -> DatasetRef:
+def dataset(
+    folder: Path, columns: dict[str, Any] | None = None, task: Task = "classification", **shape: int
+) -> DatasetRef:
     """Publishes a synthetic training set below ``folder`` and returns its reference."""
     content = rows(**shape) if columns is None else columns
     table = pa.table(content)
@@ -81,6 +84,7 @@ def dataset(folder: Path, columns: dict[str, Any] | None = None, **shape: int) -
         as_of=dt.datetime.combine(last + dt.timedelta(days=2), dt.time(14), dt.UTC),
         rows=table.num_rows,
         positives=int(np.sum(np.asarray(content["label"]) == 1)) if "label" in content else 0,
+        task=task,
         first=min(content["day"]),
         last=last,
         columns=tuple(table.column_names),

@@ -1,58 +1,26 @@
-"""The network of ``flight_delay``: embeddings beside normalised numbers, one probability out.
-
-Normalisation, imputation and the treatment of unknown codes lie inside the graph, so whoever asks sends raw values.
-Shapes in names: B rows, N numeric inputs, M categorical inputs, E embedding width, F features of the first layer.
-"""
+"""The network of ``flight_delay``: one probability out of a row's numbers and words. Shapes in names: B rows, N numbers, M words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from training.contract import Network, Signature
-
-CLAMP = 8.0
-"""Normalised values are cut at this many standard deviations, so that one broken sensor cannot own the answer."""
+from training.tabular import TabularNetwork
 
 
-class DelayNetwork(nn.Module):
+class DelayNetwork(TabularNetwork):
     """``forward(numeric, categorical)`` gives the probability [B, 1]; ``logits`` the same before the sigmoid, [B]."""
-
-    def __init__(self, signature: Signature, network: Network, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        sizes = [len(item.vocabulary) + 1 for item in signature.categorical]
-        starts = [sum(sizes[:place]) for place in range(len(sizes))]
-        self.register_buffer("mean_N", torch.tensor(mean, dtype=torch.float32))
-        self.register_buffer("std_N", torch.tensor(std, dtype=torch.float32))
-        self.register_buffer("size_M", torch.tensor(sizes, dtype=torch.int64))
-        self.register_buffer("start_M", torch.tensor(starts, dtype=torch.int64))
-        self.embedding = nn.Embedding(sum(sizes), network.embedding)
-        nn.init.normal_(self.embedding.weight, std=0.1)
-        width = 2 * len(signature.numeric) + network.embedding * len(sizes)
-        layers: list[nn.Module] = []
-        for hidden in network.hidden:
-            layers += [nn.Linear(width, hidden), nn.SiLU(), nn.Dropout(network.dropout)]
-            width = hidden
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(width, 1)
 
     def start_at(self, share: float) -> None:
         """Makes the untrained network answer the base rate, so that no step is spent on finding it."""
-        nn.init.zeros_(self.head.weight)
-        nn.init.constant_(self.head.bias, float(torch.logit(torch.tensor(share, dtype=torch.float64))))
+        self.constant(float(torch.logit(torch.tensor(share, dtype=torch.float64))))
 
     def logits(self, numeric_BN: Tensor, categorical_BM: Tensor) -> Tensor:
         """Log odds of the positive label, [B]."""
-        null_BN = torch.isnan(numeric_BN)
-        normal_BN = torch.clamp((numeric_BN - self.mean_N) / self.std_N, -CLAMP, CLAMP)
-        normal_BN = torch.where(null_BN, torch.zeros_like(normal_BN), normal_BN)
-        known_BM = (categorical_BM >= 0) & (categorical_BM < self.size_M)
-        code_BM = torch.where(known_BM, categorical_BM, torch.zeros_like(categorical_BM)) + self.start_M
-        words_BF = self.embedding(code_BM).flatten(1)
-        features_BF = torch.cat([normal_BN, null_BN.to(normal_BN.dtype), words_BF], dim=1)
-        return self.head(self.body(features_BF)).squeeze(1)
+        return self.output(numeric_BN, categorical_BM)
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """Probability of the positive label, [B, 1]."""

@@ -36,8 +36,8 @@ POLICY = GatePolicy(
 def spec(tmp_path_factory: pytest.TempPathFactory) -> EvaluateSpec:
     regression.install()
     folder = tmp_path_factory.mktemp("regression")
-    dataset = make.dataset(folder, regression.rows(per_day=60))
-    older = make.dataset(folder / "older", regression.rows(days=25, per_day=30, seed=8))
+    dataset = make.dataset(folder, regression.rows(per_day=60), task="regression")
+    older = make.dataset(folder / "older", regression.rows(days=25, per_day=30, seed=8), task="regression")
     fits: dict[str, FitRef] = {}
     wanted: dict[str, dict[str, Any]] = {
         "candidate": {"found": dataset, "columns": KNOWING},

@@ -5,7 +5,7 @@ import pytest
 from artifacts.settings import ROOT
 from feature_repo import catalogue_page as page
 from feature_repo.catalogue import REQUEST_FEATURES, VIEWS
-from feature_repo.views import flight
+from feature_repo.views import flight, station
 from operators import pages
 
 MEASURED = page.Measured.model_validate({
@@ -60,7 +60,10 @@ def test_the_committed_measurement_fits_the_catalogue_and_is_of_the_whole_year()
 
 
 def test_what_comes_from_the_request_is_what_the_view_derives() -> None:
-    kinds = {"float64": flight.NUMERIC, "string": flight.CATEGORICAL}
+    kinds = {
+        "float64": (*flight.NUMERIC, *station.NUMERIC),
+        "string": (*flight.CATEGORICAL, *station.CATEGORICAL),
+    }
     for kind, names in kinds.items():
         assert {feature.name for feature in REQUEST_FEATURES if feature.kind == kind} == set(names)
 

@@ -45,7 +45,7 @@ def test_rows_are_dated_by_service_day_and_columns_stand_in_order(spec: Training
 @pytest.mark.covers("decisions 3.4", "field-reports 55")
 def test_a_join_that_lost_or_doubled_rows_is_refused(spec: TrainingSetSpec) -> None:
     table = joined(("2013-11-02T15:00:00", 1), ("2013-11-02T16:00:00", 0))
-    with pytest.raises(DataFault, match="3 flights went into the join, 2 rows"):
+    with pytest.raises(DataFault, match="3 rows went into the join, 2 rows"):
         finish(spec, table, 3)
     with pytest.raises(DataFault, match="4 rows with 2 ids came out"):
         finish(spec, pa.concat_tables([table, table]), 4)
@@ -66,7 +66,7 @@ def test_a_last_day_that_is_half_known_is_left_off(spec: TrainingSetSpec) -> Non
 
 def test_a_day_in_the_middle_that_is_half_known_is_a_fault(spec: TrainingSetSpec) -> None:
     days = [("2013-11-01T15:00:00", 0), ("2013-11-02T15:00:00", None), ("2013-11-03T15:00:00", 1)]
-    with pytest.raises(DataFault, match=r"2013-11-02: label: outcomes of 0\.0% of the flights are known"):
+    with pytest.raises(DataFault, match=r"2013-11-02: label: outcomes of 0\.0% of the rows are known"):
         finish(spec, joined(*days), 3)
 
 

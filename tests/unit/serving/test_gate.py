@@ -101,9 +101,9 @@ def test_good_evidence_passes() -> None:
         ({"candidate": make.arm(not_finite=1)}, "not finite"),
         ({"equal_share": 0.9989}, "equal the package's own"),
         ({"candidate": make.arm(errors=6)}, "error rate"),
-        ({"log_loss": 0.44 * 1.051}, "its own evaluation says"),
-        ({"log_loss": 0.45 * 1.051, "claimed_log_loss": 0.5}, "the champion's"),
-        ({"log_loss": NAN}, "exceeds"),
+        ({"loss": 0.44 * 1.051}, "its own evaluation says"),
+        ({"loss": 0.45 * 1.051, "claimed_loss": 0.5}, "the champion's"),
+        ({"loss": NAN}, "exceeds"),
         ({"difference_served": 0.041}, "differ from the champion's"),
         ({"candidate": make.arm(p99_ms=2.31), "latency_p": {"p50": 0.5, "p99": 1e-4}}, "p99 2.31 ms"),
         ({"candidate": make.arm(p50_ms=1.11), "latency_p": {"p50": 1e-4, "p99": 0.5}}, "p50 1.11 ms"),
@@ -138,10 +138,10 @@ def test_what_is_allowed_passes(changes: dict[str, Any]) -> None:
         {"champion": make.arm(requests=0, points=0)},
         {"candidate": make.arm(points=59)},
         {"labelled": 199},
-        {"labelled": 0, "log_loss": None, "champion_log_loss": None},
+        {"labelled": 0, "loss": None, "champion_loss": None},
         {"equal_share": None},
-        {"claimed_log_loss": None},
-        {"champion_log_loss": NAN},
+        {"claimed_loss": None},
+        {"champion_loss": NAN},
         {"difference_offline": NAN},
         {"difference_served": None},
         {"latency_p": {}},
@@ -157,7 +157,7 @@ def test_missing_evidence_is_inconclusive_never_a_pass(changes: dict[str, Any]) 
 def test_a_first_version_is_not_asked_for_what_needs_a_champion() -> None:
     alone = make.release_evidence(
         champion=None,
-        champion_log_loss=None,
+        champion_loss=None,
         difference_served=None,
         difference_offline=None,
         latency_p={},
@@ -180,9 +180,9 @@ def test_nothing_that_is_not_finite_passes(
 ) -> None:
     evidence = make.release_evidence(
         equal_share=share,
-        log_loss=loss,
-        claimed_log_loss=claimed,
-        champion_log_loss=champion,
+        loss=loss,
+        claimed_loss=claimed,
+        champion_loss=champion,
         difference_served=served,
         difference_offline=offline,
     )
@@ -207,7 +207,7 @@ def test_more_errors_never_help(low: int, high: int) -> None:
 @given(low=st.floats(0.1, 2), high=st.floats(0.1, 2))
 def test_a_larger_log_loss_never_helps(low: float, high: float) -> None:
     low, high = sorted((low, high))
-    assert better_or_equal(make.release_evidence(log_loss=low), make.release_evidence(log_loss=high))
+    assert better_or_equal(make.release_evidence(loss=low), make.release_evidence(loss=high))
 
 
 @pytest.mark.parametrize(("metric", "shift", "least"), [("p50", 1.2, 0.9), ("p99", 1.2, 0.75), ("p99", 1.0, None)])

@@ -23,9 +23,10 @@ def test_the_key_follows_what_shapes_the_weights_and_nothing_else(tmp_path: Path
     others = [
         recipe.training_key(dataset.model_copy(update={"key": CODE}), CODE),
         recipe.training_key(dataset, sha256(b"other code")),
-        recipe.training_key(dataset, CODE, split=SplitPolicy(test_days=7)),
-        recipe.training_key(dataset, CODE, network=Network(embedding=3)),
-        recipe.training_key(dataset, CODE, seed=1),
+        *(
+            recipe.RECIPE.model_copy(update=change).training_key(dataset, CODE)
+            for change in ({"split": SplitPolicy(test_days=7)}, {"network": Network(embedding=3)}, {"seed": 1})
+        ),
         recipe.training_key(dataset, CODE, job=TorchJob(processes_per_node=4)),
         recipe.training_key(dataset, CODE, salt="decision 7"),
     ]
