@@ -1,11 +1,13 @@
 """The documents say what is true: generated pages are fresh, commands exist, numbers of ADRs are unique."""
 
+import dataclasses
 import re
 
 from artifacts import content, faults
 from artifacts.settings import ROOT, Settings
 from artifacts.step import failure_for
 from operators.pages import pages
+from operators.pipelines import PIPELINES, Pipeline
 
 
 def test_generated_pages_are_fresh():
@@ -68,3 +70,28 @@ def test_the_stores_page_declares_stores_that_parse_and_names_every_error():
     assert set(named) == set(errors)
     for name, kind in errors.items():
         assert int(named[name]) == failure_for(kind("why"))[1], name
+
+
+def test_the_page_on_adding_a_model_names_what_a_model_is_made_of():
+    page = (ROOT / "docs" / "adding_a_model.md").read_text()
+    rows = {
+        name
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)", line.split("|")[1])
+    }
+    recipe = set.intersection(*({name for name in vars(row.recipe) if name.isupper()} for row in PIPELINES))
+    assert recipe | {"training_key", "train_spec"} <= rows
+    for row in PIPELINES:
+        model = (ROOT / "training" / "models" / f"{row.model}.py").read_text()
+        assert {"forward", "logits", "start_at"} <= rows
+        assert all(f"def {name}(" in model for name in ("build", "forward", "logits", "start_at"))
+        assert type(row.question).__name__ in rows
+        assert re.search(rf"\| `{type(row.question).__name__}` \|.*\| {row.question.task} \|", page)
+    (example,) = re.findall(r"^    Pipeline\(\n(?:     .*\n)+    \)$", page, re.MULTILINE)
+    named = set(re.findall(r"^        (\w+)=", example, re.MULTILINE))
+    fields = {field.name: field for field in dataclasses.fields(Pipeline)}
+    needed = {name for name, field in fields.items() if dataclasses.MISSING is field.default is field.default_factory}
+    assert needed <= named <= set(fields)
+    for path in re.findall(r"`((?:feature_repo|operators|serving|training)/\w+(?:/\w+)*(?:\.py)?)`", page):
+        assert (ROOT / path).exists(), path

@@ -179,3 +179,53 @@ def test_a_gain_over_the_old_champion_has_a_bound_over_days() -> None:
     mean, lower = quality.gain(old, luck, day, 500, np.random.default_rng(1))
     assert lower < mean
     assert lower < 0
+
+
+def readings(off: float, drift: float = 1.2, days: int = 5, per_day: int = 300, seed: int = 3) -> Labelled:
+    """Temperatures, answers that are ``off`` on average, and a naive answer that is off by ``drift``."""
+    rng = np.random.default_rng(seed)
+    label = 60 + 15 * rng.random(days * per_day)
+    return Labelled(
+        score=label + rng.laplace(0, off, len(label)),
+        label=label,
+        day=np.repeat(np.arange(days), per_day),
+        requests=np.full(days, per_day),
+        partitions=partitions(days),
+        task="regression",
+        naive=label + rng.laplace(0, drift, len(label)),
+    )
+
+
+def test_a_regressions_skill_is_its_error_beside_that_of_its_naive_answer() -> None:
+    found = quality.measure(readings(0.9), quality.Promoted(0.25), POLICY, np.random.default_rng(1))
+    assert found is not None
+    assert (found.task, found.auc, found.auc_lower) == ("regression", None, None)
+    assert found.log_loss == pytest.approx(0.9, rel=0.05)
+    assert found.base_log_loss == pytest.approx(1.2, rel=0.05)
+    assert found.skill == pytest.approx(1 - found.log_loss / found.base_log_loss)
+    assert found.skill_lower is not None
+    assert found.skill_lower < found.skill
+    assert found.difference_upper > 0
+
+
+def test_a_regression_that_lost_its_skill_is_a_confirmed_drop_and_a_wild_week_is_none() -> None:
+    worse = quality.measure(readings(1.2), quality.Promoted(0.25), POLICY, np.random.default_rng(1))
+    wild = quality.measure(readings(1.8, drift=2.4), quality.Promoted(0.25), POLICY, np.random.default_rng(1))
+    assert worse is not None
+    assert worse.difference_upper < 0
+    assert wild is not None
+    assert wild.log_loss > worse.log_loss
+    assert wild.difference_upper > 0
+
+
+def test_a_naive_answer_that_is_missing_is_the_labels_median() -> None:
+    whole = readings(0.9)
+    assert whole.naive is not None
+    gone = dataclasses.replace(whole, naive=np.full(len(whole.label), np.nan))
+    assert quality.base_loss(gone) == pytest.approx(float(np.abs(np.median(whole.label) - whole.label).mean()))
+    assert quality.base_loss(gone) == quality.base_loss(dataclasses.replace(whole, naive=None))
+
+
+def test_few_labels_of_a_regression_give_no_figure() -> None:
+    few = readings(0.9, days=1, per_day=POLICY.minimum_labels - 1)
+    assert quality.measure(few, quality.Promoted(0.25), POLICY, np.random.default_rng(1)) is None

@@ -13,6 +13,7 @@ from scipy.stats import mannwhitneyu
 
 from serving.contract import ParityPolicy, ReleasePolicy
 from serving.gate import Evidence, ParityFigures, StagingFigures, parity, rule, servable
+from serving.judge import figures_of
 from tests.make import gates as make
 
 POLICY, PARITY = ReleasePolicy(), ParityPolicy()
@@ -226,3 +227,14 @@ def test_sixty_points_see_what_the_policy_promises(metric: str, shift: float, le
         evidence = make.release_evidence(**arms, latency_p={"p50": 1.0, "p99": 1.0, metric: p})
         caught += rule(evidence, POLICY).status == "fail"
     assert caught / looks < 0.02 if least is None else caught / looks >= least
+
+
+def test_a_regressions_reasons_and_figures_speak_of_its_error() -> None:
+    ruling = rule(make.release_evidence(task="regression", loss=1.3, claimed_loss=0.9), POLICY)
+    assert ruling.status == "fail"
+    assert any(reason.startswith("MAE 1.30000 on 5000 labelled rows exceeds") for reason in ruling.reasons)
+    assert not any("log loss" in reason for reason in ruling.reasons)
+    names = set(figures_of(make.release_evidence(task="regression")))
+    assert {"mae", "claimed_mae", "champion_mae"} <= names
+    assert {"log_loss", "claimed_log_loss", "champion_log_loss"} <= set(figures_of(make.release_evidence()))
+    assert not {"loss", "task"} & names

@@ -150,3 +150,23 @@ def test_a_killed_writer_keeps_every_acknowledged_line(tmp_path: Path) -> None:
     kept = answered(tmp_path / "log", make.MODEL, make.FIRST)
     assert {f"r{number}" for number in range(acknowledged + 1)} <= kept
     assert compact(spec(tmp_path)).predictions.rows == len(kept)
+
+
+def test_labels_are_of_the_kind_that_the_model_says(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "log", STARTED)
+    for request_id, label in (("a", 61.5), ("b", 60)):
+        row = Feedback(request_id=request_id, label=label, known_at=make.instant(1, 18))
+        writer.append("feedback", make.MODEL, make.FIRST, [row])
+    writer.close()
+    numbers = compact(spec(tmp_path).model_copy(update={"task": "regression"}))
+    table = pq.read_table(read_ref(numbers.feedback).file("feedback.parquet"))
+    assert table["label"].to_pylist() == [61.5, 60.0]
+    assert str(table.schema.field("label").type) == "double"
+
+
+def test_labels_of_classes_stay_one_byte(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "log", STARTED)
+    writer.append("feedback", make.MODEL, make.FIRST, [Feedback(request_id="a", label=1, known_at=make.instant(1, 18))])
+    writer.close()
+    table = pq.read_table(read_ref(compact(spec(tmp_path)).feedback).file("feedback.parquet"))
+    assert str(table.schema.field("label").type) == "int8"
