@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from artifacts.step import DataFault
 from feature_repo.catalogue import ENTITY_KEYS, FEATURES, VIEWS, feature_column
 from feature_repo.contract import CheckPolicy, FlightOutcome, NextObservation, Question, Task
 from feature_repo.tables import INSTANT, RAW_SCHEMAS
@@ -73,7 +74,10 @@ class Layout:
 
 
 def layout(question: Question, policy: CheckPolicy) -> Layout:
-    """The layout of a question's training sets; the policy gives the times that its rows must keep."""
+    """The layout of a question's training sets; the policy gives the times that its rows must keep.
+
+    Raises DataFault for a reading that the weather does not have.
+    """
     if isinstance(question, FlightOutcome):
         return _flights(policy)
     return _observations(question, policy)
@@ -99,6 +103,9 @@ def _flights(policy: CheckPolicy) -> Layout:
 
 
 def _observations(question: NextObservation, policy: CheckPolicy) -> Layout:
+    readings = [entry.name for entry in RAW_SCHEMAS["weather"] if entry.type == pa.float64()]
+    if question.value not in readings:
+        raise DataFault([f"question.value: '{question.value}' is no reading of the weather; it has {readings}"])
     return Layout(
         task=question.task,
         request={"origin": pa.string(), "hour": INSTANT},

@@ -23,11 +23,12 @@ from feature_repo.snapshot import dataset_key, feature_days, label_days, trainin
 def training_set(spec: TrainingSetSpec) -> DatasetRef:
     """Joins, checks and publishes ``rows.parquet``; raises DataFault with a line per problem of the lake or the views."""
     progress(0.01, "checking lake and views")
+    reached = _layout(spec).views
     lake, views = read(spec)
     with spark.session("perennial-training-set") as session:
         progress(0.2, "joining as of each row")
         asked = labelled.rows(session, spec, lake).cache()
-        offered = {view: rows for view, rows in views.items() if view in _layout(spec).views}
+        offered = {view: rows for view, rows in views.items() if view in reached}
         joined = asof.join(asked, offers(session, offered)).toArrow()
         rows_in = asked.count()
     progress(0.85, "writing")

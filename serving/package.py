@@ -68,6 +68,7 @@ def inconsistent(spec: PackageSpec) -> list[str]:
             exported.dataset_digest != final.dataset.digest
         ),
         f"final.fit is '{final.fit}'; only a final fit is served": final.fit != "final",
+        f"serving.task is '{spec.serving.task}', the final fit is a {final.task}": spec.serving.task != final.task,
         "training keys of onnx, final and evaluation differ": len({
             exported.training_key,
             final.training_key,

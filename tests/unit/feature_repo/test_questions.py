@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from artifacts.refs import file_uri
+from artifacts.step import DataFault
 from feature_repo.catalogue import VIEWS, feature_columns
 from feature_repo.contract import (
     FLIGHT_OUTCOME,
@@ -128,3 +129,10 @@ def test_rows_of_a_regression_are_dated_by_when_they_ask_and_keep_their_numbers(
     assert found["day"].to_pylist() == [first, first, second]  # at the end of a day is in it, as in the lake
     assert found["label"].to_pylist() == [40.5, 41.5, 42.5]
     assert found.schema.names == layout(TEMPERATURE, POLICY).schema.names
+
+
+def test_a_reading_that_the_weather_lacks_is_refused_by_name() -> None:
+    with pytest.raises(
+        DataFault, match=r"question\.value: 'mood' is no reading of the weather; it has \['temp', 'dewp'"
+    ):
+        layout(NextObservation(value="mood"), POLICY)
