@@ -346,6 +346,9 @@ class GateEvidence(BaseModel, frozen=True, extra="forbid"):
 # --- export and registry -------------------------------------------------------------------------------------------
 
 
+Exporter = Literal["dynamo", "torchscript"]
+
+
 class ExportSpec(BaseModel, frozen=True, extra="forbid"):
     """Turns a final fit into ONNX with its normalisation inside, plus the rows and torch answers for the parity check."""
 
@@ -353,6 +356,12 @@ class ExportSpec(BaseModel, frozen=True, extra="forbid"):
     windows: Windows
     parity_rows: int = Field(default=256, ge=256)
     opset: int = 20
+    exporters: tuple[Exporter, ...] = Field(
+        default=("dynamo", "torchscript"), min_length=1, description="The first whose graph is proven right is taken."
+    )
+    external_above_bytes: int = Field(
+        default=1_500_000_000, ge=0, description="Larger weights lie beside the graph: protobuf ends at 2 GiB."
+    )
     output: Uri
 
 
@@ -372,7 +381,9 @@ class Signature(BaseModel, frozen=True, extra="forbid"):
 
 
 class OnnxRef(Ref, frozen=True):
-    """``model.onnx``, ``signature.json`` and ``parity.npz`` (arrays numeric, categorical, score: fp32 torch answers)."""
+    """``model.onnx`` (large weights in ``model.onnx.data``), ``signature.json`` and ``parity.npz`` (arrays numeric,
+    categorical, score: fp32 torch answers; ``real``: how many real rows come before the edge rows).
+    """
 
     model: str
     training_key: Digest
@@ -381,6 +392,8 @@ class OnnxRef(Ref, frozen=True):
     onnx_digest: Digest
     signature: Signature
     parity_rows: int
+    exporter: Exporter = "dynamo"
+    refused: tuple[str, ...] = Field(default=(), description="Why each exporter tried before was refused.")
 
 
 class RegisterSpec(BaseModel, frozen=True, extra="forbid"):

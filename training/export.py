@@ -3,51 +3,55 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnxruntime
-import torch
 
 from artifacts.refs import file_digest
 from artifacts.step import DataFault, progress, step
 from artifacts.store import publish
-from training.contract import ExportSpec, OnnxRef, Signature
+from training.contract import Exporter, ExportSpec, OnnxRef, Signature
 from training.data import Encoded, encoded, read_rows
 from training.fit import Fit, open_fit
+from training.graph import INPUTS, MODEL_FILE, OUTPUT, GraphFault, not_finite, require_signature, write_graph
 
-MODEL_FILE, SIGNATURE_FILE, PARITY_FILE = "model.onnx", "signature.json", "parity.npz"
-INPUTS, OUTPUT, BATCH = ("numeric", "categorical"), "score", "batch"
-TRACED_BATCH = 2  # a dynamic dimension may not be traced with size 0 or 1 (field report 94)
+SIGNATURE_FILE, PARITY_FILE = "signature.json", "parity.npz"
 EDGE_ROWS = 32
 CHECKED_BATCHES = (1, 2, 7)
 EXTREME = 3e38  # near the largest float32
 ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE = 1e-4, 1e-3  # decisions.md 5, G7, fp32
 
 
+class ParityRows(NamedTuple):
+    """Encoded rows, the real ones first, and torch's answers: numeric float32 [B, N], categorical int64 [B, M], answers [B, 1]."""
+
+    numeric: npt.NDArray[np.float32]
+    categorical: npt.NDArray[np.int64]
+    answers: npt.NDArray[np.float32]
+
+
 def export(spec: ExportSpec) -> OnnxRef:
     """Exports, checks the graph against the signature and its answers against torch, then publishes."""
     fit = open_fit(spec.fit)
+    if problems := not_finite(fit.network.state_dict()):
+        raise DataFault([f"{spec.fit.uri}: {problem}" for problem in problems])
     signature = fit.record.signature
     progress(0.05, "choosing parity rows")
-    numeric, categorical = parity_inputs(spec, signature)
-    answers = fit.answers(numeric, categorical)
+    inputs = parity_inputs(spec, signature)
+    rows = ParityRows(*inputs, fit.answers(*inputs))
     with publish(spec.output, "onnx") as draft:
-        path = draft.path / MODEL_FILE
-        progress(0.2, "exporting the graph")
-        write_graph(fit, spec, path)
-        progress(0.8, "comparing ONNX Runtime with torch")
-        require_signature(path, signature)
-        require_parity(path, signature, numeric, categorical, answers)
+        exporter, refused = proven_graph(fit, spec, draft.path / MODEL_FILE, rows)
         (draft.path / SIGNATURE_FILE).write_text(signature.model_dump_json(indent=1))
         with (draft.path / PARITY_FILE).open("wb") as file:
-            np.savez(file, numeric=numeric, categorical=categorical, score=answers)
-        onnx_digest = file_digest(path)
+            real = np.int64(len(rows.answers) - EDGE_ROWS)
+            np.savez(file, numeric=rows.numeric, categorical=rows.categorical, score=rows.answers, real=real)
+        onnx_digest = file_digest(draft.path / MODEL_FILE)
         draft.facts = {"training_key": spec.fit.training_key, "fit": spec.fit.digest, "opset": spec.opset}
+        draft.facts |= {"exporter": exporter, "refused": list(refused)}
     assert draft.manifest is not None  # noqa: S101  publish sets it
     return OnnxRef(
         uri=spec.output,
@@ -58,8 +62,30 @@ def export(spec: ExportSpec) -> OnnxRef:
         dataset_digest=spec.fit.dataset.digest,
         onnx_digest=onnx_digest,
         signature=signature,
-        parity_rows=len(answers),
+        parity_rows=len(rows.answers),
+        exporter=exporter,
+        refused=refused,
     )
+
+
+def proven_graph(fit: Fit, spec: ExportSpec, path: Path, rows: ParityRows) -> tuple[Exporter, tuple[str, ...]]:
+    """Writes the graph of the first exporter that is proven right: its name, and why those before it were refused.
+
+    DataFault with one line per exporter when none is.
+    """
+    refused: list[str] = []
+    for exporter in spec.exporters:
+        progress(0.2, f"exporting the graph ({exporter})")
+        try:
+            write_graph(fit, spec, path, exporter)
+            require_signature(path, fit.record.signature, spec.opset)
+            progress(0.8, "comparing ONNX Runtime with torch")
+            require_parity(path, fit.record.signature, rows)
+        except RuntimeError as error:  # torch's and ONNX Runtime's own errors are RuntimeErrors too
+            refused.append(f"{exporter}: {str(error).strip().splitlines()[0]}")
+        else:
+            return exporter, tuple(refused)
+    raise DataFault([f"{spec.fit.uri}: not exported with {reason}" for reason in refused])
 
 
 def parity_inputs(spec: ExportSpec, signature: Signature) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
@@ -93,79 +119,29 @@ def edge_rows(real: Encoded, signature: Signature) -> tuple[npt.NDArray[np.float
     return numeric, categorical
 
 
-def write_graph(fit: Fit, spec: ExportSpec, path: Path) -> None:
-    """One self-contained file with a free batch dimension; the digests of its origin are in its metadata."""
-    if fit.network.training:
-        raise RuntimeError("the network is in training mode; an export would keep its dropout")
-    signature = fit.record.signature
-    example = (
-        torch.zeros(TRACED_BATCH, len(signature.numeric)),
-        torch.zeros(TRACED_BATCH, len(signature.categorical), dtype=torch.int64),
-    )
-    batch = torch.export.Dim(BATCH, min=1, max=signature.max_batch)
-    with warnings.catch_warnings():  # two inputs share one free dimension, and torch warns that it needs its name once
-        warnings.filterwarnings("ignore", message="# The axis name")
-        torch.onnx.export(
-            fit.network,
-            example,
-            path,
-            input_names=list(INPUTS),
-            output_names=[OUTPUT],
-            dynamic_shapes={name: {0: batch} for name in INPUTS},
-            opset_version=spec.opset,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-    graph = onnx.load(path)
-    origin = {"model": spec.fit.model, "training_key": spec.fit.training_key, "fit": spec.fit.digest}
-    onnx.helper.set_model_props(graph, {**origin, "dataset": spec.fit.dataset.digest})
-    onnx.save(graph, path)
-
-
-def require_signature(path: Path, signature: Signature) -> None:
-    """Raises RuntimeError when the graph is broken or its tensors are not the signature's."""
-    graph = onnx.load(path)
-    onnx.checker.check_model(graph, full_check=True)
-    expected = {
-        INPUTS[0]: (onnx.TensorProto.FLOAT, len(signature.numeric)),
-        INPUTS[1]: (onnx.TensorProto.INT64, len(signature.categorical)),
-        OUTPUT: (onnx.TensorProto.FLOAT, 1),
-    }
-    found = {}
-    for tensor in (*graph.graph.input, *graph.graph.output):
-        dims = tensor.type.tensor_type.shape.dim
-        free = len(dims) == len(("batch", "width")) and bool(dims[0].dim_param)
-        found[tensor.name] = (tensor.type.tensor_type.elem_type, dims[1].dim_value) if free else None
-    if found != expected:
-        raise RuntimeError(f"the exported graph has tensors {found}, the signature says {expected}; batch must be free")
-
-
 def batches(rows: int, size: int) -> Iterator[slice]:
     """Consecutive slices of ``size`` rows that cover all of them."""
     return (slice(at, at + size) for at in range(0, rows, size))
 
 
-def require_parity(
-    path: Path,
-    signature: Signature,
-    numeric: npt.NDArray[np.float32],
-    categorical: npt.NDArray[np.int64],
-    answers: npt.NDArray[np.float32],
-) -> None:
-    """Raises RuntimeError where ONNX Runtime differs from torch, at batch sizes 1, 2, 7 and the largest allowed."""
+def require_parity(path: Path, signature: Signature, rows: ParityRows) -> None:
+    """Raises GraphFault where ONNX Runtime differs from torch, at batch sizes 1, 2, 7 and the largest allowed."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    repeats = -(-signature.max_batch // len(answers))  # enough rows to fill the largest batch
-    numeric, categorical, answers = (np.concatenate([array] * repeats) for array in (numeric, categorical, answers))
+    repeats = -(-signature.max_batch // len(rows.answers))  # enough rows to fill the largest batch
+    numeric, categorical, answers = (np.concatenate([array] * repeats) for array in rows)
     for size in (*CHECKED_BATCHES, signature.max_batch):
         for part in batches(len(answers), size):
             feeds = dict(zip(INPUTS, (numeric[part], categorical[part]), strict=True))
             (score,) = session.run([OUTPUT], feeds)
-            if not np.allclose(score, answers[part], atol=ABSOLUTE_TOLERANCE, rtol=RELATIVE_TOLERANCE):
-                worst = float(np.nanmax(np.abs(score - answers[part])))
-                raise RuntimeError(f"ONNX Runtime differs from torch by {worst:.2e} at batch size {size}")
+            close = np.isclose(score, answers[part], atol=ABSOLUTE_TOLERANCE, rtol=RELATIVE_TOLERANCE)
+            if not close.all():
+                row = int(np.flatnonzero(~close.reshape(-1))[0])
+                raise GraphFault(
+                    f"at batch size {size} row {(part.start + row) % len(rows.answers)} differs from torch: "
+                    f"ONNX Runtime says {score[row, 0]:.7g}, torch {answers[part][row, 0]:.7g}"
+                )
 
 
 if __name__ == "__main__":
