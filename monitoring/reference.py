@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +23,8 @@ from monitoring.contract import DriftPolicy, ReferenceRef, ReferenceSpec
 from monitoring.drift import Bins, bins_of, day_counts, finite, nulls, psi, sliding
 from monitoring.windows import ReferenceRows, column, generator, reference_rows, sample
 from serving.contract import PackageRef
-from serving.engines.onnxruntime import load, run_all
+from serving.engines.interface import run_all
+from serving.package import open_engine
 from training.contract import Columns, EvaluationRef
 from training.encoding import encode
 
@@ -102,10 +102,11 @@ def importance(evaluation: EvaluationRef, features: Sequence[str]) -> dict[str, 
 
 
 def package_scores(package: PackageRef, columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-    """Scores [B] of a package's own graph on feature columns [B]; raises DataFault when one is no finite number."""
-    path: Path = read_ref(package).file("model.onnx")
+    """Scores [B] of a package's own engine on feature columns [B]; raises DataFault when one is no finite number."""
     numeric, categorical = encode(columns, package.signature)
-    scores = run_all(load(path), numeric, categorical, package.signature.max_batch).astype(np.float64)
+    scores = run_all(open_engine(read_ref(package), package), numeric, categorical, package.signature.max_batch).astype(
+        np.float64
+    )
     if wrong := len(scores) - int(np.isfinite(scores).sum()):
         raise DataFault([f"{package.uri}: the model answers no finite number for {wrong} of {len(scores)} rows"])
     return scores

@@ -50,6 +50,10 @@ class Platform(Settings):
     triton_grpc: str = Field(default="127.0.0.1:8001", description="host:port of Triton's gRPC endpoint.")
     triton_http: str = Field(default="127.0.0.1:8000", description="host:port of Triton's HTTP endpoint.")
     triton_repository: Uri = Field(default="", validate_default=False, description="Triton's model repository.")
+    triton_flavour: Literal["embedded", "cpu", "gpu"] = Field(
+        default="embedded",
+        description="The embedded server (Python backend), or a production server with Triton's own backends on that hardware.",
+    )
     gateway: str = Field(default="http://127.0.0.1:8080", description="Base URL of the gateway.")
     airflow: str = Field(default="http://127.0.0.1:8080", description="Base URL of Airflow's API server, for links.")
     mlflow_ui: str = Field(default="", description="Base URL of an MLflow server to link to; empty for none.")
@@ -87,7 +91,12 @@ class Platform(Settings):
     @property
     def triton(self) -> TritonServer:
         """The Triton server of this deployment."""
-        return TritonServer(grpc=self.triton_grpc, http=self.triton_http, repository=self.triton_repository)
+        return TritonServer(
+            grpc=self.triton_grpc,
+            http=self.triton_http,
+            repository=self.triton_repository,
+            flavour=self.triton_flavour,
+        )
 
 
 @functools.cache

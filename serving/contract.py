@@ -15,6 +15,7 @@ from artifacts.clock import Calendar
 from artifacts.refs import Digest, OnlineStore, Ref, Uri
 from artifacts.secret import OpenUrl
 from feature_repo.contract import FLIGHT_OUTCOME, Question, Task
+from serving.engine_contract import EnginePolicy, EngineTable, ParityPolicy
 from training.contract import EvaluationRef, FitRef, OnnxRef, Signature, Verdict
 
 
@@ -45,26 +46,13 @@ class Serving(BaseModel, frozen=True, extra="forbid"):
     )
     routing_key: str = Field(description="Request input whose hash keeps a caller on one arm.")
     slo: Slo = Slo()
+    engines: EnginePolicy = EnginePolicy()
     calendar: Calendar | None = Field(
         default=None, description="Cuts the prediction log into partitions; None means UTC days."
     )
 
 
 # --- packages -------------------------------------------------------------------------------------------------------
-
-
-class ParityPolicy(BaseModel, frozen=True, extra="forbid"):
-    """How close an engine must come to torch (decisions.md 5, G7; fp32), and what a package keeps as golden requests."""
-
-    max_absolute: float = 1e-4
-    max_relative: float = 1e-3
-    relative_floor: float = Field(default=1e-6, gt=0, description="Scores below it count as this in relative errors.")
-    minimum_rows: int = Field(default=256, gt=0)
-    batches: tuple[int, ...] = Field(default=(1, 2, 7), description="Beside the largest batch of the signature.")
-    preferred_batch: int = Field(default=32, gt=0)
-    golden_single: int = Field(default=12, gt=0, description="Golden requests of batch 1.")
-    golden_preferred: int = Field(default=6, gt=0, description="Golden requests of the preferred batch.")
-    golden_max: int = Field(default=2, gt=0, description="Golden requests of the largest batch.")
 
 
 class Golden(BaseModel, frozen=True, extra="forbid", ser_json_inf_nan="strings"):
@@ -94,7 +82,9 @@ class PackageSpec(BaseModel, frozen=True, extra="forbid"):
 
 
 class PackageRef(Ref, frozen=True):
-    """A servable version: ``model.onnx``, ``signature.json``, ``golden.json``, ``package.json``."""
+    """A servable version: ``model.onnx``, the chosen engine's file where that is another, ``signature.json``,
+    ``golden.json``, ``package.json``.
+    """
 
     model: str
     training_key: Digest
@@ -118,7 +108,8 @@ class PackageContent(BaseModel, frozen=True, extra="forbid"):
     final: FitRef
     evaluation: EvaluationRef
     verdicts: tuple[Verdict, ...]
-    parity: Verdict
+    parity: Verdict = Field(description="Of the chosen engine.")
+    engines: EngineTable = EngineTable()
     serving: Serving
     scrambled_seed: int | None = None
 
@@ -141,6 +132,10 @@ class TritonServer(BaseModel, frozen=True, extra="forbid"):
     grpc: str = Field(description="host:port")
     http: str = Field(description="host:port")
     repository: Uri
+    flavour: Literal["embedded", "cpu", "gpu"] = Field(
+        default="embedded",
+        description="The embedded server (Python backend), or a production server with Triton's own backends on that hardware.",
+    )
 
 
 class StageSpec(BaseModel, frozen=True, extra="forbid"):
@@ -157,10 +152,6 @@ class StageSpec(BaseModel, frozen=True, extra="forbid"):
     unload_timeout: dt.timedelta = dt.timedelta(seconds=30)
     request_timeout: dt.timedelta = dt.timedelta(seconds=5)
     golden_tolerance: float = Field(default=1e-4, description="Largest absolute difference to a golden score.")
-    preferred_batch: int = Field(default=32, gt=0)
-    queue_delay: dt.timedelta = Field(
-        default=dt.timedelta(microseconds=100), description="How long Triton waits for a fuller batch."
-    )
 
 
 class StageRef(BaseModel, frozen=True, extra="forbid"):

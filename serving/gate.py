@@ -1,4 +1,4 @@
-"""Whether a package may be served and promoted: G7, G8 and the rules of a release, from figures alone. Pure.
+"""Whether a package may be served and promoted: G8 and the rules of a release, from figures alone. Pure.
 
 A check that could not run is a failure or inconclusive, never a pass; a figure that is not finite never passes.
 """
@@ -6,63 +6,24 @@ A check that could not run is a failure or inconclusive, never a pass; a figure 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from feature_repo.contract import Task
-from serving.contract import ParityPolicy, ReleasePolicy
+from serving.contract import ReleasePolicy
 from training.contract import Verdict
 from training.measures import DECIDING
 from training.significance import holm
 
-PARITY, SERVABLE = "G7 export parity", "G8 servable"
+SERVABLE = "G8 servable"
 NO_EVIDENCE = "NO_EVIDENCE"
 
 Status = Literal["pass", "fail", "inconclusive"]
 
 
-class ParityFigures(BaseModel, frozen=True, extra="forbid"):
-    """The distance between engine and torch at one batch size, with its worst row."""
-
-    batch: int
-    rows: int
-    max_absolute: float
-    max_relative: float
-    not_finite: int
-    worst_row: int
-    worst_found: float
-    worst_wanted: float
-
-
-def parity(found: Sequence[ParityFigures], max_batch: int, policy: ParityPolicy) -> Verdict:
-    """G7: at every batch size, finite and within the absolute and the relative limit."""
-    problems = []
-    if missing := {*policy.batches, max_batch} - {figures.batch for figures in found}:
-        problems.append(f"batch sizes {sorted(missing)} were not compared")
-    for at in found:
-        if at.rows < policy.minimum_rows:
-            problems.append(f"batch {at.batch}: {at.rows} rows, {policy.minimum_rows} are needed")
-        if not (at.max_absolute <= policy.max_absolute and at.max_relative <= policy.max_relative) or at.not_finite:
-            problems.append(
-                f"batch {at.batch}: max absolute {at.max_absolute:.3g} (limit {policy.max_absolute:g}), max relative "
-                f"{at.max_relative:.3g} (limit {policy.max_relative:g}), {at.not_finite} not finite; worst row "
-                f"{at.worst_row}: engine {at.worst_found:.7g}, torch {at.worst_wanted:.7g}"
-            )
-    figures: dict[str, float | int | str | None] = {
-        "rows": min((at.rows for at in found), default=0),
-        "max_absolute": max((_shown(at.max_absolute) for at in found), default=None),
-        "max_relative": max((_shown(at.max_relative) for at in found), default=None),
-        "batches": ", ".join(str(at.batch) for at in found),
-    }
-    if problems:
-        return Verdict(gate=PARITY, status="fail", reason="; ".join(problems), figures=figures)
-    reason = f"engine and torch agree to {figures['max_absolute']:.3g} at batches {figures['batches']}"
-    return Verdict(gate=PARITY, status="pass", reason=reason, figures=figures)
-
-
-def _shown(value: float) -> float:
+def shown(value: float) -> float:
+    """A figure that JSON can hold."""
     return value if math.isfinite(value) else 1e308
 
 
@@ -87,7 +48,7 @@ def servable(found: StagingFigures, limit_seconds: float, tolerance: float) -> V
     figures: dict[str, float | int | str | None] = {
         "load_seconds": round(found.load_seconds, 3),
         "golden": found.answered,
-        "worst_difference": _shown(found.worst_difference),
+        "worst_difference": shown(found.worst_difference),
     }
     good = f"loaded in {found.load_seconds:.1f} s, {found.answered} golden requests within {tolerance:g}"
     return Verdict(

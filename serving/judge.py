@@ -20,10 +20,10 @@ from artifacts.step import DataFault, progress, step
 from artifacts.store import publish, read_ref
 from serving import judgement_page, pacing
 from serving.contract import JudgementRef, JudgeSpec, PackageContent, PackageRef, StageSpec
-from serving.engines.onnxruntime import OnnxEngine, load, run_all
+from serving.engines.interface import Engine, run_all
 from serving.gate import Evidence, Labels, Ruling, quality, rule
 from serving.pacing import Answers
-from serving.package import read_content, require_digest
+from serving.package import open_engine, read_content
 from serving.triton import Server, connect, stage
 from training.contract import Signature
 from training.data import Rows, read_rows
@@ -47,7 +47,7 @@ class Version:
 
     ref: PackageRef
     name: str
-    engine: OnnxEngine
+    engine: Engine
     content: PackageContent
 
     def encoded(self, columns: Table) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
@@ -88,9 +88,9 @@ def judge(spec: JudgeSpec) -> JudgementRef:
 
 
 def open_version(ref: PackageRef, name: str) -> Version:
-    """A package, its digests checked, its model loaded."""
+    """A package, its digests checked, its engine loaded."""
     artifact = read_ref(ref)
-    return Version(ref, name, load(require_digest(artifact, ref)), read_content(artifact))
+    return Version(ref, name, open_engine(artifact, ref), read_content(artifact))
 
 
 def _champion(spec: JudgeSpec) -> Version | None:

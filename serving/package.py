@@ -1,4 +1,4 @@
-"""Puts model, signature, golden requests and evidence into one artifact; its parity with torch is decided here (G7)."""
+"""Puts model, engine, signature, golden requests and evidence into one artifact; its parity with torch is decided here (G7)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ import onnx
 from artifacts.refs import Ref, file_digest
 from artifacts.step import DataFault, progress, step
 from artifacts.store import Artifact, Draft, publish, read_ref
-from serving import gate, parity
-from serving.contract import Golden, PackageContent, PackageRef, PackageSpec, ParityPolicy
-from serving.engines.onnxruntime import Engine, load, run_all
+from serving import parity
+from serving.candidates import Labelled, Proof, try_engines
+from serving.contract import Golden, PackageContent, PackageRef, PackageSpec
+from serving.engine_contract import EngineName, ParityPolicy
+from serving.engines.catalogue import kind_of
+from serving.engines.interface import Engine, Sources, Unsupported, run_all
 from serving.parity import ParityRows
 from serving.repository import GraphDescription, TensorDescription
 from training.contract import Signature
+from training.data import Encoded, encoded
+from training.data import read_rows as read_dataset
 
 KIND = "package"
-MODEL, SIGNATURE, GOLDEN, CONTENT = "model.onnx", "signature.json", "golden.json", "package.json"
+MODEL, DATA = "model.onnx", "model.onnx.data"
+SIGNATURE, GOLDEN, CONTENT = "signature.json", "golden.json", "package.json"
 
 
 def package(spec: PackageSpec) -> PackageRef:
@@ -33,29 +39,67 @@ def package(spec: PackageSpec) -> PackageRef:
         raise DataFault([f"{spec.onnx.uri}: {MODEL}: digest is {found}, the reference says {spec.onnx.onnx_digest}"])
     if problems := unservable(describe(path), spec.onnx.signature):
         raise DataFault([f"{spec.onnx.uri}: {MODEL}: {problem}" for problem in problems])
-    progress(0.2, "comparing ONNX Runtime with torch")
-    engine, rows = load(path), parity.read_rows(exported.file("parity.npz"))
     max_batch = spec.onnx.signature.max_batch
-    verdict = gate.parity(parity.compare(engine, rows, max_batch, spec.parity), max_batch, spec.parity)
-    if verdict.status != "pass":
-        raise DataFault([f"{spec.onnx.uri}: {verdict.gate}: {verdict.reason}; export the fit again"])
-    content = PackageContent(
-        model=spec.onnx.model,
-        training_key=spec.onnx.training_key,
-        partition=spec.partition,
-        onnx=spec.onnx,
-        onnx_digest=spec.onnx.onnx_digest,
-        dataset_digest=spec.onnx.dataset_digest,
-        final=spec.final,
-        evaluation=spec.evaluation,
-        verdicts=(*spec.verdicts, verdict),
-        parity=verdict,
-        serving=spec.serving,
-    )
-    progress(0.8, "writing the package")
+    labelled, calibration = labelled_rows(spec)
+    proof = Proof(parity.read_rows(exported.file("parity.npz")), labelled, spec.parity)
     with publish(spec.output, KIND) as draft:
-        write(draft, path, content, golden(engine, rows, max_batch, spec.parity))
+        for source in graph_files(exported):
+            shutil.copyfile(source, draft.path / source.name)
+        sources = Sources(draft.path / MODEL, calibration.numeric, calibration.categorical, max_batch)
+        try:
+            tried = try_engines(sources, proof, spec.serving.engines)
+        except DataFault as error:
+            raise DataFault([f"{spec.onnx.uri}: {problem}" for problem in error.problems]) from error
+        row = tried.table.row(tried.table.chosen)
+        if row is None or row.parity is None:
+            raise RuntimeError(f"{tried.table.chosen} was chosen without evidence")
+        content = PackageContent(
+            model=spec.onnx.model,
+            training_key=spec.onnx.training_key,
+            partition=spec.partition,
+            onnx=spec.onnx,
+            onnx_digest=spec.onnx.onnx_digest,
+            dataset_digest=spec.onnx.dataset_digest,
+            final=spec.final,
+            evaluation=spec.evaluation,
+            verdicts=(*spec.verdicts, row.parity),
+            parity=row.parity,
+            engines=tried.table,
+            serving=spec.serving,
+        )
+        progress(0.9, "writing the package")
+        keep_only(draft.path, {MODEL, DATA, *row.files})
+        write(draft, content, golden(tried.chosen, proof.rows, max_batch, spec.parity))
     return reference(spec.output, draft, content)
+
+
+def graph_files(exported: Artifact) -> list[Path]:
+    """The files of an exported graph: the graph, and its weights where they lie beside it."""
+    names = {entry.path for entry in exported.manifest.files}
+    return [exported.file(name) for name in (MODEL, DATA) if name in names]
+
+
+def keep_only(folder: Path, names: set[str]) -> None:
+    """Removes the files of engines that were tried and not chosen."""
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
+
+
+def labelled_rows(spec: PackageSpec) -> tuple[Labelled, Encoded]:
+    """Rows of the evaluation window (a seeded sample of many), and a seeded sample of the training rows before it."""
+    final, policy, signature = spec.final, spec.serving.engines, spec.onnx.signature
+    columns = [*signature.numeric, *(found.name for found in signature.categorical)]
+    rows = read_dataset(final.dataset, columns, final.task)
+    window = encoded(rows.between(spec.evaluation.test_first, spec.evaluation.test_last, "test"), signature)
+    learnt = encoded(rows.between(final.dataset.first, final.train_last, "training"), signature)
+    generator = np.random.default_rng(policy.seed)
+    tested = generator.permutation(len(window))[: policy.metric_rows]
+    calibrated = generator.permutation(len(learnt))[: policy.calibration_rows]
+    labelled = Labelled(
+        window.numeric[tested], window.categorical[tested], window.label[tested].astype(np.float64), final.task
+    )
+    return labelled, Encoded(learnt.numeric[calibrated], learnt.categorical[calibrated], learnt.label[calibrated])
 
 
 def inconsistent(spec: PackageSpec) -> list[str]:
@@ -83,7 +127,7 @@ def inconsistent(spec: PackageSpec) -> list[str]:
 
 def describe(path: Path) -> GraphDescription:
     """What an ONNX graph says of its inputs and outputs."""
-    graph = onnx.load(path).graph
+    graph = onnx.load(path, load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
     return GraphDescription(
         inputs=tuple(_tensor(value) for value in graph.input if value.name not in weights),
@@ -146,16 +190,14 @@ def golden(engine: Engine, rows: ParityRows, max_batch: int, policy: ParityPolic
 
 def golden_tensors(found: Golden) -> ParityRows:
     """The rows of golden requests as tensors."""
-    numeric = np.array(found.numeric)
-    categorical = np.array(found.categorical, dtype=np.int64).reshape(len(found.score), -1)
-    return ParityRows(
-        numeric.astype(np.float32).reshape(len(found.score), -1), categorical, np.array(found.score, dtype=np.float32)
-    )
+    count = len(found.score)
+    numeric = np.array(found.numeric).astype(np.float32).reshape(count, -1)
+    categorical = np.array(found.categorical, dtype=np.int64).reshape(count, -1)
+    return ParityRows(numeric, categorical, np.array(found.score, dtype=np.float32), count)
 
 
-def write(draft: Draft, model: Path, content: PackageContent, requests: Golden) -> None:
-    """Writes the four files of a package into a draft, and what its reference needs into the manifest's facts."""
-    shutil.copyfile(model, draft.path / MODEL)
+def write(draft: Draft, content: PackageContent, requests: Golden) -> None:
+    """Writes what a package says into a draft that has its graph, and what its reference needs into the manifest's facts."""
     for name, value in ((SIGNATURE, content.onnx.signature), (GOLDEN, requests), (CONTENT, content)):
         (draft.path / name).write_text(value.model_dump_json(indent=1) + "\n", encoding="utf-8")
     draft.facts |= facts(content)
@@ -193,6 +235,28 @@ def require_digest(artifact: Artifact, ref: PackageRef) -> Path:
     if (found := file_digest(path)) != ref.onnx_digest:
         raise DataFault([f"{ref.uri}: {MODEL}: digest is {found}, the reference says {ref.onnx_digest}"])
     return path
+
+
+def engine_file(artifact: Artifact, ref: PackageRef) -> tuple[EngineName, Path]:
+    """The chosen engine of a package and its file; DataFault when a file is not what the reference or the table says."""
+    model = require_digest(artifact, ref)
+    table = read_content(artifact).engines
+    row = table.row(table.chosen)
+    path = model
+    for name, digest in (row.files if row else {}).items():
+        path = artifact.file(name)
+        if (found := file_digest(path)) != digest:
+            raise DataFault([f"{ref.uri}: {name}: digest is {found}, the table of engines says {digest}"])
+    return table.chosen, path
+
+
+def open_engine(artifact: Artifact, ref: PackageRef) -> Engine:
+    """The chosen engine, in process; DataFault when this machine cannot load it."""
+    name, path = engine_file(artifact, ref)
+    try:
+        return kind_of(name).load(path)
+    except Unsupported as error:
+        raise DataFault([f"{ref.uri}: engine '{name}': {error}; install it, or package the version again"]) from error
 
 
 if __name__ == "__main__":

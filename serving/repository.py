@@ -1,13 +1,22 @@
-"""The files of a Triton model folder, rendered from what the ONNX graph itself says of its tensors. Pure."""
+"""``config.pbtxt`` of a Triton model, rendered from what the ONNX graph itself says of its tensors. Pure.
+
+One spec gives the configuration of the embedded server (Python backend, the engine in process) and of a production server
+(Triton's own backends, on CPU or GPU).
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
 from artifacts.refs import Digest
+from serving.engine_contract import EngineName
+
+Flavour: TypeAlias = Literal["embedded", "cpu", "gpu"]
+"""The embedded server, or a production server with Triton's own backends on that hardware."""
 
 VERSION = 1
 """Triton's version number inside a folder; ours is in the folder's name, which is never used twice."""
@@ -39,47 +48,124 @@ class Batching(BaseModel, frozen=True, extra="forbid"):
     """How requests may be put together."""
 
     max_batch: int = Field(gt=0)
-    preferred: int = Field(gt=0)
+    preferred: tuple[int, ...] = Field(min_length=1)
     queue_delay_microseconds: int = Field(ge=0)
 
 
-def config_pbtxt(
-    name: str, graph: GraphDescription, batching: Batching, onnx_digest: Digest, package_digest: Digest
-) -> str:
-    """``config.pbtxt``: one CPU instance of the Python backend, fixed version, and the digests that make it checkable.
+class ModelSpec(BaseModel, frozen=True, extra="forbid"):
+    """Everything that a configuration is rendered from."""
 
-    ``max_batch_size`` is above 0 only when every input and output has a free first dimension.
+    name: str
+    graph: GraphDescription
+    batching: Batching
+    engine: EngineName
+    files: dict[str, Digest] = Field(min_length=1, description="The engine's files in the version's folder.")
+    checksums: dict[str, str] = Field(
+        description="MD5 of the same files: what Triton's own checksum agent can compare before a native backend loads."
+    )
+    main: str = Field(description="The file that is loaded.")
+    onnx_digest: Digest
+    package_digest: Digest
+    instances: int = Field(default=1, gt=0)
+
+
+NATIVE: dict[EngineName, str] = {
+    "onnxruntime": "onnxruntime",
+    "onnxruntime-int8-dynamic": "onnxruntime",
+    "onnxruntime-int8-static": "onnxruntime",
+    "openvino": "onnxruntime",  # its OpenVINO accelerator
+    "tensorrt": "tensorrt",
+}
+
+
+def config_pbtxt(spec: ModelSpec, flavour: Flavour) -> str:
+    """``config.pbtxt``: fixed version, warm-up, and the digests that make it checkable at load.
+
+    ``max_batch_size`` is above 0 only when every input and output has a free first dimension. ValueError for an engine
+    that this kind of server cannot run.
     """
-    tensors = [
-        *(_tensor("input", tensor, batched=graph.batches) for tensor in graph.inputs),
-        *(_tensor("output", tensor, batched=graph.batches) for tensor in graph.outputs),
-    ]
-    parameters = {"threads": "1", "spin": "0", "digest": onnx_digest, "package": package_digest}
+    _require_runnable(spec, flavour)
+    batched = spec.graph.batches
     lines = [
-        f"name: {json.dumps(name)}",
-        'backend: "python"',
-        f"max_batch_size: {batching.max_batch if graph.batches else 0}",
-        *tensors,
+        f"name: {json.dumps(spec.name)}",
+        f"backend: {json.dumps('python' if flavour == 'embedded' else NATIVE[spec.engine])}",
+        *([] if flavour == "embedded" else [f"default_model_filename: {json.dumps(spec.main)}"]),
+        f"max_batch_size: {spec.batching.max_batch if batched else 0}",
+        *(_tensor("input", tensor, batched=batched) for tensor in spec.graph.inputs),
+        *(_tensor("output", tensor, batched=batched) for tensor in spec.graph.outputs),
         f"version_policy {{ specific {{ versions: [ {VERSION} ] }} }}",
-        "instance_group [ { count: 1 kind: KIND_CPU } ]",
-        *([_dynamic(batching)] if graph.batches else []),
-        *_parameters(parameters),
+        f"instance_group [ {{ count: {spec.instances} kind: {'KIND_GPU' if flavour == 'gpu' else 'KIND_CPU'} }} ]",
+        *([_dynamic(spec.batching), *_warm_up(spec)] if batched else []),
+        *_native(spec, flavour),
+        *_parameters(_settings(spec, flavour)),
     ]
     return "\n".join(lines) + "\n"
 
 
+def _require_runnable(spec: ModelSpec, flavour: Flavour) -> None:
+    if spec.engine == "tensorrt" and flavour != "gpu":
+        raise ValueError(f"'{spec.name}': a TensorRT plan needs a server on GPUs, this one is '{flavour}'")
+    if spec.engine == "openvino" and flavour == "gpu":
+        raise ValueError(f"'{spec.name}': OpenVINO was chosen for CPUs, this server is on GPUs; package it again there")
+
+
+def _settings(spec: ModelSpec, flavour: Flavour) -> dict[str, str]:
+    """Of our own model.py, or of ONNX Runtime's backend (one thread has no pool that could spin)."""
+    identity = {"digest": spec.onnx_digest, "package": spec.package_digest, "engine": spec.engine}
+    if flavour == "embedded":
+        files = json.dumps(spec.files, sort_keys=True)
+        return {"threads": "1", "spin": "0", **identity, "main": spec.main, "files": files}
+    if flavour == "cpu":
+        return {"intra_op_thread_count": "1", "inter_op_thread_count": "1", **identity}
+    return identity
+
+
+def _native(spec: ModelSpec, flavour: Flavour) -> list[str]:
+    """What only Triton's own backends take: the check of the files before they are loaded, and OpenVINO."""
+    if flavour == "embedded":
+        return []
+    checks = " ".join(
+        f"parameters {{ key: {json.dumps(f'MD5:{VERSION}/{path}')} value: {json.dumps(checksum)} }}"
+        for path, checksum in sorted(spec.checksums.items())
+    )
+    lines = [f'model_repository_agents {{ agents [ {{ name: "checksum" {checks} }} ] }}']
+    if spec.engine == "openvino":
+        lines.append('optimization { execution_accelerators { cpu_execution_accelerator: [ { name: "openvino" } ] } }')
+    return lines
+
+
 def _tensor(kind: str, tensor: TensorDescription, *, batched: bool) -> str:
+    dims = ", ".join(str(size) for size in _dims(tensor, batched=batched))
+    return f"{kind} [ {{ name: {json.dumps(tensor.name)} data_type: {_type(kind, tensor)} dims: [ {dims} ] }} ]"
+
+
+def _type(kind: str, tensor: TensorDescription) -> str:
     if tensor.dtype not in TRITON_TYPES:
         raise ValueError(f"{kind} '{tensor.name}' is {tensor.dtype}; served types are {sorted(TRITON_TYPES)}")
-    dims = ", ".join("-1" if size is None else str(size) for size in tensor.dims[1 if batched else 0 :])
-    return f"{kind} [ {{ name: {json.dumps(tensor.name)} data_type: {TRITON_TYPES[tensor.dtype]} dims: [ {dims} ] }} ]"
+    return TRITON_TYPES[tensor.dtype]
+
+
+def _dims(tensor: TensorDescription, *, batched: bool) -> list[int]:
+    return [-1 if size is None else size for size in tensor.dims[1 if batched else 0 :]]
 
 
 def _dynamic(batching: Batching) -> str:
+    sizes = sorted({min(size, batching.max_batch) for size in batching.preferred})
     return (
-        f"dynamic_batching {{ preferred_batch_size: [ {min(batching.preferred, batching.max_batch)} ] "
+        f"dynamic_batching {{ preferred_batch_size: [ {', '.join(map(str, sizes))} ] "
         f"max_queue_delay_microseconds: {batching.queue_delay_microseconds} }}"
     )
+
+
+def _warm_up(spec: ModelSpec) -> list[str]:
+    """One request of zeros at batch 1 and at the largest preferred batch, before the model counts as ready."""
+    inputs = " ".join(
+        f"inputs {{ key: {json.dumps(tensor.name)} value {{ data_type: {_type('input', tensor)} "
+        f"dims: [ {', '.join(map(str, _dims(tensor, batched=True)))} ] zero_data: true }} }}"
+        for tensor in spec.graph.inputs
+    )
+    sizes = sorted({1, min(max(spec.batching.preferred), spec.batching.max_batch)})
+    return [f'model_warmup [ {{ name: "batch {size}" batch_size: {size} {inputs} }} ]' for size in sizes]
 
 
 def _parameters(parameters: Mapping[str, str]) -> list[str]:
@@ -87,71 +173,3 @@ def _parameters(parameters: Mapping[str, str]) -> list[str]:
         f"parameters {{ key: {json.dumps(key)} value {{ string_value: {json.dumps(value)} }} }}"
         for key, value in parameters.items()
     ]
-
-
-def model_py() -> str:
-    """``model.py``: ONNX Runtime inside Triton's Python backend; it refuses a ``model.onnx`` of another digest."""
-    return MODEL_PY
-
-
-MODEL_PY = '''\
-"""Serves model.onnx with ONNX Runtime. Written by Perennial with the model; do not edit."""
-
-import hashlib
-import json
-import os
-
-import numpy as np
-import onnxruntime as ort
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        config = json.loads(args["model_config"])
-        parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
-        path = os.path.join(args["model_repository"], args["model_version"], "model.onnx")
-        with open(path, "rb") as file:
-            found = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
-        if found != parameters["digest"]:
-            raise pb_utils.TritonModelException(
-                f"model.onnx has digest {found}, the configuration says {parameters['digest']}; publish the package again"
-            )
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = int(parameters["threads"])
-        options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", parameters["spin"])
-        self.session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.inputs = [tensor.name for tensor in self.session.get_inputs()]
-        self.outputs = [tensor.name for tensor in self.session.get_outputs()]
-        self.batched = config["max_batch_size"] > 0
-
-    def execute(self, requests):
-        # Dynamic batching hands over several requests at once: one run of the graph answers them all.
-        if self.batched and len(requests) > 1:
-            try:
-                return self.answer_together(requests)
-            except Exception:  # one bad request must not fail its neighbours: each is tried alone
-                pass
-        return [self.answer(request) for request in requests]
-
-    def tensors(self, request):
-        return {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
-
-    def answer(self, request):
-        try:
-            return self.response(self.session.run(self.outputs, self.tensors(request)))
-        except Exception as error:
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-
-    def answer_together(self, requests):
-        fed = [self.tensors(request) for request in requests]
-        joined = {name: np.concatenate([tensors[name] for tensors in fed]) for name in self.inputs}
-        ends = np.cumsum([len(tensors[self.inputs[0]]) for tensors in fed])[:-1]
-        parts = [np.split(output, ends) for output in self.session.run(self.outputs, joined)]
-        return [self.response(outputs) for outputs in zip(*parts)]
-
-    def response(self, outputs):
-        named = [pb_utils.Tensor(name, np.ascontiguousarray(value)) for name, value in zip(self.outputs, outputs)]
-        return pb_utils.InferenceResponse(named)
-'''

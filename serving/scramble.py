@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,12 @@ from onnx import numpy_helper
 from artifacts.refs import file_digest, key_digest
 from artifacts.step import DataFault, step
 from artifacts.store import publish, read_ref
-from serving import gate, parity
-from serving.contract import PackageContent, PackageRef, ParityPolicy, ScrambleSpec
-from serving.engines.onnxruntime import load, run_all
-from serving.package import KIND, golden, read_content, reference, require_digest, write
+from serving import gate_parity, parity
+from serving.contract import PackageContent, PackageRef, ScrambleSpec
+from serving.engine_contract import EngineTable, ParityPolicy
+from serving.engines.interface import run_all
+from serving.engines.onnxruntime import load
+from serving.package import KIND, MODEL, golden, read_content, reference, require_digest, write
 
 LAYERS = {"Gemm", "MatMul"}
 
@@ -28,24 +29,24 @@ def scramble(spec: ScrambleSpec) -> PackageRef:
     """
     artifact = read_ref(spec.package)
     content = read_content(artifact)
-    policy = ParityPolicy()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
+    policy, max_batch = ParityPolicy(), spec.package.signature.max_batch
+    with publish(spec.output, KIND) as draft:
+        path = draft.path / MODEL
         write_scrambled(require_digest(artifact, spec.package), path, spec)
-        engine, max_batch = load(path), spec.package.signature.max_batch
+        engine = load(path)
         rows = parity.read_rows(read_ref(content.onnx).file("parity.npz"))
         rows = rows._replace(score=run_all(engine, rows.numeric, rows.categorical, max_batch))
-        verdict = gate.parity(parity.compare(engine, rows, max_batch, policy), max_batch, policy)
+        verdict = gate_parity.parity(parity.compare(engine, rows, max_batch, policy), max_batch, policy)
         changed = content.model_copy(
             update={
                 "training_key": key_digest({"scrambled": content.training_key, "seed": spec.seed}),
                 "onnx_digest": file_digest(path),
                 "parity": verdict,
+                "engines": EngineTable(reason="a drill is served by the plain engine"),
                 "scrambled_seed": spec.seed,
             }
         )
-        with publish(spec.output, KIND) as draft:
-            write(draft, path, PackageContent.model_validate(changed), golden(engine, rows, max_batch, policy))
+        write(draft, PackageContent.model_validate(changed), golden(engine, rows, max_batch, policy))
     return reference(spec.output, draft, changed)
 
 

@@ -7,25 +7,22 @@ dead. ``load`` is never called for a READY name, since that reloads it in place.
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import tritonclient.grpc as triton_grpc
 from tritonclient.utils import InferenceServerException
 
-from artifacts.refs import Digest, Ref, join, local_path
+from artifacts.refs import Digest, Ref
 from artifacts.step import DataFault, TryAgain, progress
-from artifacts.store import Artifact, read_ref, remove_all, write_bytes
+from artifacts.store import Artifact, read_ref
 from serving import gate
 from serving.contract import StageRef, StageSpec, TritonServer, UnstageRef, UnstageSpec
-from serving.package import describe, golden_tensors, read_golden, require_digest
-from serving.repository import VERSION, Batching, config_pbtxt, model_py
+from serving.folder import publish_folder, remove_folder
+from serving.package import golden_tensors, read_golden, require_digest
+from serving.repository import VERSION
 
 POLL_SECONDS = 0.05
 OUTSIDE = {"StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED"}
@@ -232,58 +229,3 @@ def _ask_golden(spec: StageSpec, server: Server, artifact: Artifact, load_second
     return StageRef(
         name=spec.name, package=kept, golden=answered, load_seconds=round(load_seconds, 3), servable=verdict
     )
-
-
-def publish_folder(spec: StageSpec, artifact: Artifact) -> None:
-    """Puts ``<repository>/<name>`` there whole, or finds its own earlier one; another package's is a DataFault."""
-    root = local_path(spec.triton.repository)
-    model = require_digest(artifact, spec.package)
-    golden_batching = Batching(
-        max_batch=spec.package.signature.max_batch,
-        preferred=spec.preferred_batch,
-        queue_delay_microseconds=round(spec.queue_delay.total_seconds() * 1e6),
-    )
-    config = config_pbtxt(spec.name, describe(model), golden_batching, spec.package.onnx_digest, spec.package.digest)
-    if root is None:
-        _put_remote(spec, model, config)
-        return
-    target = root / spec.name
-    if target.exists():
-        if f'"{spec.package.digest}"' not in (target / "config.pbtxt").read_text(encoding="utf-8"):
-            raise DataFault([f"{target}: holds another package; a name is never used twice, take the next version"])
-        shutil.rmtree(target)  # our own, from an attempt that ended early; it is not loaded
-    # The attempt lies beside the repository, not in it: Triton lists every folder that it finds there.
-    attempts = root.with_name(f"{root.name}.attempts")
-    attempt = attempts / uuid.uuid4().hex
-    try:
-        _write(attempt, model, config)
-        root.mkdir(parents=True, exist_ok=True)
-        attempt.rename(target)
-    finally:
-        shutil.rmtree(attempt, ignore_errors=True)
-
-
-def _write(folder: Path, model: Path, config: str) -> None:
-    version = folder / str(VERSION)
-    version.mkdir(parents=True)
-    shutil.copyfile(model, version / "model.onnx")
-    (version / "model.py").write_text(model_py(), encoding="utf-8")
-    (folder / "config.pbtxt").write_text(config, encoding="utf-8")
-
-
-def _put_remote(spec: StageSpec, model: Path, config: str) -> None:
-    """An object store has no rename; the server is in explicit mode, so it looks only when it is told to load."""
-    with tempfile.TemporaryDirectory() as folder:
-        _write(Path(folder) / spec.name, model, config)
-        for path in sorted(Path(folder, spec.name).rglob("*"), reverse=True):
-            if path.is_file():
-                write_bytes(join(spec.triton.repository, str(path.relative_to(folder))), path.read_bytes())
-
-
-def remove_folder(triton: TritonServer, name: str) -> None:
-    """Removes a version's folder; a name that is loaded must be unloaded first."""
-    root = local_path(triton.repository)
-    if root is not None:
-        shutil.rmtree(root / name, ignore_errors=True)
-        return
-    remove_all(join(triton.repository, name))

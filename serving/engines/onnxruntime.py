@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import onnxruntime as ort
 
-THREADS = 1
-SPIN = "0"
-
-
-class Engine(Protocol):
-    """Answers encoded rows."""
-
-    def run(self, numeric: np.ndarray, categorical: np.ndarray) -> np.ndarray:
-        """Scores FP32 [batch] of numeric FP32 [batch, n] and categorical INT64 [batch, m]."""
+from serving.engines.interface import SPIN, THREADS, Kind, Sources, named
 
 
 class OnnxEngine:
@@ -31,10 +22,9 @@ class OnnxEngine:
         self._inputs = {found.name for found in self._session.get_inputs()}
 
     def run(self, numeric: np.ndarray, categorical: np.ndarray) -> np.ndarray:
-        """See ``Engine``; an input that the graph does not have is left out."""
-        tensors = {"numeric": numeric, "categorical": categorical}
-        feed = {name: tensor for name, tensor in tensors.items() if name in self._inputs}
-        return np.asarray(self._session.run(["score"], feed)[0]).reshape(-1)
+        """See ``Engine``."""
+        answer = self._session.run(["score"], named(numeric, categorical, self._inputs))[0]
+        return np.asarray(answer).reshape(-1)
 
 
 def load(path: Path) -> OnnxEngine:
@@ -42,8 +32,8 @@ def load(path: Path) -> OnnxEngine:
     return OnnxEngine(path)
 
 
-def run_all(engine: Engine, numeric: np.ndarray, categorical: np.ndarray, batch: int) -> np.ndarray:
-    """Scores of any number of rows, in batches of at most ``batch``; FP32 [rows]."""
-    starts = range(0, len(numeric), batch)
-    parts = [engine.run(numeric[start : start + batch], categorical[start : start + batch]) for start in starts]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
+def as_it_is(sources: Sources) -> None:
+    """Nothing is built: the graph is what is loaded."""
+
+
+KINDS = (Kind("onnxruntime", "fp32", "model.onnx", as_it_is, load, {"onnxruntime": ort.__version__}),)

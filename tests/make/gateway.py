@@ -78,6 +78,7 @@ def serving_block(**changes: Any) -> Serving:
         "request_view": "flight",
         "routing_key": "carrier",
         "calendar": CALENDAR,
+        "engines": package_make.PLAIN,
     }
     return Serving(**{**kept, **changes})
 

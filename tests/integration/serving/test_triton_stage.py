@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
 
 from artifacts import store
 from artifacts.refs import file_digest, local_path
@@ -15,7 +20,10 @@ from artifacts.step import DataFault, TryAgain
 from feature_repo.contract import DatasetRef
 from serving import package as packaging
 from serving.contract import PackageRef, StageSpec, TritonServer, UnstageSpec
-from serving.triton import READY, connect, publish_folder, remove_folder, stage, unstage
+from serving.engine_contract import EnginePolicy, EngineTable
+from serving.folder import publish_folder, remove_folder
+from serving.triton import READY, connect, stage, unstage
+from tests.integration.serving.conftest import VENV
 from tests.make import serving as make
 from tests.make.operators import alive
 from tests.make.toy_step import wait_for
@@ -45,6 +53,8 @@ def repacked(package: PackageRef, target: Path, model: bytes) -> PackageRef:
     with store.publish(target.as_uri(), packaging.KIND) as draft:
         shutil.copytree(artifact.path, draft.path, dirs_exist_ok=True)
         (draft.path / packaging.MODEL).write_bytes(model)
+        content = packaging.read_content(artifact).model_copy(update={"engines": EngineTable()})
+        (draft.path / packaging.CONTENT).write_text(content.model_dump_json())
         digest = file_digest(draft.path / packaging.MODEL)
     assert draft.manifest is not None
     return package.model_copy(update={"uri": target.as_uri(), "digest": draft.manifest.digest, "onnx_digest": digest})
@@ -75,6 +85,7 @@ def test_a_name_is_never_used_for_another_package(
     assert stage(spec(packaged, "flight_delay_v2", triton)).golden == 20
 
 
+@pytest.mark.covers("field-reports 103")
 def test_a_folder_that_a_killed_attempt_left_is_taken_over_but_not_another_packages(
     triton: TritonServer, packaged: PackageRef, dataset: DatasetRef, tmp_path: Path
 ) -> None:
@@ -170,3 +181,60 @@ def test_a_repository_on_an_object_store_gets_the_same_files(packaged: PackageRe
     assert set(store.objects(where)) == {"config.pbtxt", "1/model.onnx", "1/model.py"}
     remove_folder(server, "flight_delay_v11")
     assert store.objects(where) == ()
+
+
+def installed_beside_the_server(module: str) -> bool:
+    return (
+        subprocess.run([VENV / "bin" / "python", "-c", f"import {module}"], check=False, capture_output=True).returncode
+        == 0
+    )
+
+
+def of_engine(engine: str, dataset: DatasetRef, folder: Path) -> PackageRef:
+    """A package that only one engine was tried for."""
+    wanted = make.version(folder, dataset).spec
+    engines = EnginePolicy(candidates=(engine,), rounds=0)
+    return packaging.package(
+        wanted.model_copy(update={"serving": wanted.serving.model_copy(update={"engines": engines})})
+    )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="openvino is not installed here; make setup")
+def test_a_package_is_served_by_the_engine_that_was_chosen(
+    triton: TritonServer, dataset: DatasetRef, tmp_path: Path
+) -> None:
+    if not installed_beside_the_server("openvino"):
+        pytest.skip("openvino is not installed beside the server; make setup")
+    ref = of_engine("openvino", dataset, tmp_path)
+    assert stage(spec(ref, "flight_delay_v12", triton)).golden == 20
+    with connect(triton, 5) as client:
+        assert client.parameters("flight_delay_v12")["engine"] == "openvino"
+    unstage(UnstageSpec(name="flight_delay_v12", triton=triton))
+
+
+def test_an_engine_that_is_not_installed_beside_the_server_is_refused_by_name(
+    triton: TritonServer, packaged: PackageRef
+) -> None:
+    wanted = spec(packaged, "flight_delay_v13", triton)
+    publish_folder(wanted, store.read_ref(packaged))
+    script = folder(triton, "flight_delay_v13") / "1" / "model.py"
+    script.write_text(
+        script.read_text().replace("import onnxruntime as ort", "import onnxruntime_that_is_absent as ort")
+    )
+    with (
+        connect(triton, 5) as client,
+        pytest.raises(Exception, match="'onnxruntime' is not installed where the server"),
+    ):
+        client.load("flight_delay_v13", 30)
+    remove_folder(triton, "flight_delay_v13")
+
+
+def test_a_production_folder_holds_the_graph_its_checksum_and_no_script(packaged: PackageRef, tmp_path: Path) -> None:
+    server = TritonServer(grpc="127.0.0.1:9", http="127.0.0.1:9", repository=tmp_path.as_uri(), flavour="cpu")
+    publish_folder(spec(packaged, "flight_delay_v14", server), store.read_ref(packaged))
+    made = tmp_path / "flight_delay_v14"
+    assert sorted(path.name for path in made.rglob("*") if path.is_file()) == ["config.pbtxt", "model.onnx"]
+    checksum = hashlib.md5((made / "1" / "model.onnx").read_bytes(), usedforsecurity=False).hexdigest()
+    config = text_format.Parse((made / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+    (agent,) = config.model_repository_agents.agents
+    assert dict(agent.parameters) == {"MD5:1/model.onnx": checksum}

@@ -20,6 +20,7 @@ def installed(folder: Path) -> Installation:
     return found
 
 
+@pytest.mark.covers("field-reports 103")
 def test_the_server_listens_on_loopback_only_and_loads_nothing_by_itself(tmp_path: Path) -> None:
     words = command(installed(tmp_path), tmp_path / "repository", PORTS)
     assert "--model-control-mode=explicit" in words

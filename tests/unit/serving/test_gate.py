@@ -1,4 +1,4 @@
-"""G7, G8 and the release rules: each rule, and what must hold for any figures."""
+"""G8 and the release rules: each rule, and what must hold for any figures."""
 
 from __future__ import annotations
 
@@ -11,60 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from serving.contract import ParityPolicy, ReleasePolicy
-from serving.gate import Evidence, ParityFigures, StagingFigures, parity, rule, servable
+from serving.contract import ReleasePolicy
+from serving.gate import Evidence, StagingFigures, rule, servable
 from serving.judge import figures_of
 from tests.make import gates as make
 
-POLICY, PARITY = ReleasePolicy(), ParityPolicy()
+POLICY = ReleasePolicy()
 NAN = math.nan
-
-
-def figures(batch: int, **changes: Any) -> ParityFigures:
-    fields: dict[str, Any] = {
-        "batch": batch,
-        "rows": 288,
-        "max_absolute": 1e-6,
-        "max_relative": 1e-5,
-        "not_finite": 0,
-        "worst_row": 3,
-        "worst_found": 0.5,
-        "worst_wanted": 0.5,
-    }
-    return ParityFigures.model_validate({**fields, **changes})
-
-
-def all_batches(**changes: Any) -> list[ParityFigures]:
-    return [figures(batch, **(changes if batch == 7 else {})) for batch in (1, 2, 7, 1024)]
-
-
-def test_parity_passes_within_both_limits() -> None:
-    assert parity(all_batches(max_absolute=1e-4, max_relative=1e-3), 1024, PARITY).status == "pass"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_absolute": 1.01e-4},
-        {"max_relative": 1.01e-3},
-        {"max_absolute": NAN},
-        {"max_relative": math.inf},
-        {"not_finite": 1},
-        {"rows": 255},
-    ],
-)
-def test_parity_fails_when_one_batch_size_is_off_and_shows_the_row(changes: dict[str, float]) -> None:
-    verdict = parity(all_batches(**changes), 1024, PARITY)
-    assert verdict.status == "fail"
-    assert "batch 7" in verdict.reason
-    assert verdict.model_dump_json()
-
-
-@pytest.mark.parametrize("left_out", [1, 2, 7, 1024])
-def test_parity_fails_when_a_batch_size_was_not_compared(left_out: int) -> None:
-    found = [at for at in all_batches() if at.batch != left_out]
-    assert parity(found, 1024, PARITY).status == "fail"
-    assert parity([], 1024, PARITY).status == "fail"
 
 
 @pytest.mark.parametrize(

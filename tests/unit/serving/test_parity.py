@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from serving.contract import ParityPolicy
-from serving.gate import parity
+from serving.engine_contract import ParityPolicy
+from serving.gate_parity import parity
 from serving.parity import ParityRows, compare
 
 POLICY = ParityPolicy()
@@ -15,7 +15,7 @@ ROWS = 300
 
 def rows() -> ParityRows:
     numeric = np.linspace(0.1, 0.9, ROWS, dtype=np.float32).reshape(-1, 1)
-    return ParityRows(numeric, np.zeros((ROWS, 1), dtype=np.int64), numeric[:, 0].copy())
+    return ParityRows(numeric, np.zeros((ROWS, 1), dtype=np.int64), numeric[:, 0].copy(), ROWS - 32)
 
 
 class Echo:
@@ -53,5 +53,23 @@ def test_the_worst_row_is_the_one_that_differs() -> None:
 
 
 def test_too_few_rows_fail() -> None:
-    few = ParityRows(*(part[:255] for part in rows()))
+    few = rows()._replace(real=255)
     assert parity(compare(Echo(), few, 64, POLICY), 64, POLICY).status == "fail"
+
+
+class Neighbourly:
+    """Answers that lean on the mean of the batch, as dynamic int8 does with its scales."""
+
+    def run(self, numeric: np.ndarray, categorical: np.ndarray) -> np.ndarray:  # noqa: ARG002  the interface
+        return numeric[:, 0] + 1e-3 * numeric[:, 0].mean()
+
+
+def test_an_answer_that_depends_on_its_neighbours_is_refused() -> None:
+    verdict = parity(compare(Neighbourly(), rows(), 64, POLICY), 64, POLICY, "int8", None)
+    assert "an answer depends on its batch" in verdict.reason
+
+
+def test_a_regression_is_held_to_its_largest_answer() -> None:
+    minutes = rows()._replace(numeric=rows().numeric * 300, score=rows().score * 300)
+    assert parity(compare(Echo(7, 0.01), minutes, 64, POLICY), 64, POLICY).status == "pass", "3e-5 of the largest"
+    assert parity(compare(Echo(7, 0.1), minutes, 64, POLICY), 64, POLICY).status == "fail"
