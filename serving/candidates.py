@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ from serving.engines.interface import Engine, Kind, Sources, Unsupported, run_al
 from serving.parity import ParityRows
 from training.measures import Task
 from training.scoring import auc, row_losses
+
+NameT = TypeVar("NameT", bound=str)
 
 
 @dataclass(frozen=True)
@@ -118,23 +121,28 @@ def metric_loss(engine: Engine, plain: Engine, rows: Labelled, batch: int) -> ga
 
 
 def time_engines(
-    engines: Mapping[EngineName, Engine], rows: ParityRows, max_batch: int, policy: EnginePolicy
-) -> dict[EngineName, dict[int, float]]:
+    engines: Mapping[NameT, Engine], rows: ParityRows, max_batch: int, policy: EnginePolicy
+) -> dict[NameT, dict[int, float]]:
     """Median milliseconds of one call per engine and batch size.
 
     The engines take turns within each round, in an order drawn anew, so that what else the machine does meets them all.
     """
     generator = np.random.default_rng(policy.seed)
-    found: dict[EngineName, dict[int, float]] = {name: {} for name in engines}
+    found: dict[NameT, dict[int, float]] = {name: {} for name in engines}
     for size in sorted({min(size, max_batch) for size in policy.timed_batches}):
         order = np.arange(size) % rows.real
         numeric, categorical = rows.numeric[order], rows.categorical[order]
-        taken: dict[EngineName, list[float]] = {name: [] for name in engines}
+        taken: dict[NameT, list[float]] = {name: [] for name in engines}
         for _ in range(policy.rounds):
-            for name in generator.permutation(list(engines)):
+            for name in random_order(list(engines), generator):
                 taken[name].append(_seconds(engines[name], numeric, categorical, policy.round_seconds))
         found |= {name: found[name] | {size: 1e3 * float(np.median(s))} for name, s in taken.items() if s}
     return found
+
+
+def random_order(names: list[NameT], generator: np.random.Generator) -> list[NameT]:
+    """The same names in an order drawn anew."""
+    return [names[place] for place in generator.permutation(len(names))]
 
 
 def _seconds(engine: Engine, numeric: np.ndarray, categorical: np.ndarray, least: float) -> float:

@@ -97,14 +97,14 @@ def device() -> Device:
     missing = [word for word in ("nvidia-smi", "trtexec") if shutil.which(word) is None]
     if missing:
         raise Unsupported(
-            f"not built: {' and '.join(missing)} not found, there is no NVIDIA GPU with TensorRT here; a serving image with "
+            f"{' and '.join(missing)} not found, there is no NVIDIA GPU with TensorRT here; a serving image with "
             "one builds the plan"
         )
     capability = _answer(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]).splitlines()[0].strip()
     try:
         import tensorrt  # noqa: PLC0415  only where a GPU is
     except ImportError as error:
-        raise Unsupported(f"not built: TensorRT's Python package is not installed ({error})") from error
+        raise Unsupported(f"TensorRT's Python package is not installed ({error})") from error
     cuda = re.search(r"CUDA Version\s*:\s*(\S+)", _answer(["nvidia-smi", "--version"]))
     return Device(tensorrt=tensorrt.__version__, cuda=cuda[1] if cuda else "unknown", compute_capability=capability)
 
@@ -112,7 +112,7 @@ def device() -> Device:
 def _answer(words: list[str]) -> str:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)  # noqa: S603  ours
     if done.returncode:
-        raise Unsupported(f"not built: {words[0]} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise Unsupported(f"{words[0]} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     return done.stdout
 
 
