@@ -24,7 +24,7 @@ from serving.contract import PackageContent, PackageSpec
 from serving.engine_contract import EnginePolicy, EngineTable
 from serving.engines.catalogue import kind_of
 from serving.engines.interface import Engine
-from serving.package import package, read_content
+from serving.package import package, read_content, read_engines
 from training.contract import ExportSpec, Windows
 from training.export import export
 from training.fit import Fit, open_fit
@@ -79,7 +79,7 @@ def packaged(content: PackageContent, folder: Path) -> tuple[PackageSpec, Path, 
     ref = package(spec)
     seconds = time.perf_counter() - began
     artifact = read_ref(ref)
-    return spec, artifact.path, read_content(artifact).engines, seconds
+    return spec, artifact.path, read_engines(artifact), seconds
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from artifacts.clock import Calendar
 from artifacts.refs import Digest, OnlineStore, Ref, Uri
 from artifacts.secret import OpenUrl
 from feature_repo.contract import FLIGHT_OUTCOME, Question, Task
-from serving.engine_contract import EnginePolicy, EngineTable, ParityPolicy
+from serving.engine_contract import EnginePolicy, ParityPolicy
 from training.contract import EvaluationRef, FitRef, OnnxRef, Signature, Verdict
 
 
@@ -83,7 +83,7 @@ class PackageSpec(BaseModel, frozen=True, extra="forbid"):
 
 class PackageRef(Ref, frozen=True):
     """A servable version: ``model.onnx``, the chosen engine's file where that is another, ``signature.json``,
-    ``golden.json``, ``package.json``.
+    ``golden.json``, ``package.json`` and ``engines.json``, the table that the engine was chosen by.
     """
 
     model: str
@@ -109,7 +109,6 @@ class PackageContent(BaseModel, frozen=True, extra="forbid"):
     evaluation: EvaluationRef
     verdicts: tuple[Verdict, ...]
     parity: Verdict = Field(description="Of the chosen engine.")
-    engines: EngineTable = EngineTable()
     serving: Serving
     scrambled_seed: int | None = None
 
@@ -344,6 +343,19 @@ class ReplayRef(BaseModel, frozen=True, extra="forbid"):
 # --- evidence of a release ---------------------------------------------------------------------------------------
 
 
+class LoadPolicy(BaseModel, frozen=True, extra="forbid"):
+    """The load test of G9: how a staged version is asked. About seven seconds."""
+
+    batches: tuple[int, ...] = Field(default=(1, 32), description="Closed loop.")
+    concurrency: tuple[int, ...] = Field(default=(1, 8), description="Closed loop: callers at once.")
+    closed_seconds: float = Field(default=0.5, gt=0)
+    rates: tuple[float, ...] = Field(
+        default=(1.0, 2.0, 4.0), min_length=1, description="Open loop: times the promised requests per second."
+    )
+    open_seconds: float = Field(default=2.0, gt=0)
+    size_factor: float = Field(default=1.5, gt=0, description="Engine files, at most this times the champion's.")
+
+
 class ReleasePolicy(BaseModel, frozen=True, extra="forbid"):
     """How much evidence a release needs (decisions.md 2.3)."""
 
@@ -371,6 +383,7 @@ class ReleasePolicy(BaseModel, frozen=True, extra="forbid"):
     quality_rows: int = Field(default=20_000, gt=0, description="Labelled rows at most (a seeded sample above it).")
     minimum_labelled: int = Field(default=200, gt=0, description="Fewer labelled rows say nothing.")
     request_timeout: dt.timedelta = dt.timedelta(seconds=2)
+    load: LoadPolicy = LoadPolicy()
     blocked_days: int = Field(
         default=7, description="A rolled-back digest may not come back earlier without force and a reason."
     )

@@ -14,7 +14,7 @@ from artifacts.store import Artifact, remove_all, write_bytes
 from serving.choice import batching
 from serving.contract import StageSpec, TritonServer
 from serving.engine_contract import ParityPolicy
-from serving.package import DATA, describe, engine_file, read_content, require_digest
+from serving.package import DATA, describe, engine_file, read_engines, require_digest
 from serving.repository import VERSION, ModelSpec, config_pbtxt
 from serving.server_model import TEXT
 
@@ -51,8 +51,7 @@ def publish_folder(spec: StageSpec, artifact: Artifact) -> None:
 def model_spec(spec: StageSpec, artifact: Artifact) -> ModelSpec:
     """What a package's configuration is rendered from: its graph, its engine's files, its timing table and its SLO."""
     engine, main = engine_file(artifact, spec.package)
-    content = read_content(artifact)
-    row = content.engines.row(engine)
+    row = read_engines(artifact).row(engine)
     names = {main.name} | {DATA} & {entry.path for entry in artifact.manifest.files}
     paths = {name: artifact.file(name) for name in names}
     package = spec.package

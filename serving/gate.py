@@ -1,4 +1,4 @@
-"""Whether a package may be served and promoted: G8 and the rules of a release, from figures alone. Pure.
+"""Whether a package may be served and promoted: G8, G9 and the rules of a release, from figures alone. Pure.
 
 A check that could not run is a failure or inconclusive, never a pass; a figure that is not finite never passes.
 """
@@ -16,7 +16,7 @@ from training.contract import Verdict
 from training.measures import DECIDING
 from training.significance import holm
 
-SERVABLE = "G8 servable"
+SERVABLE, BUDGET = "G8 servable", "G9 budget"
 NO_EVIDENCE = "NO_EVIDENCE"
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -56,6 +56,70 @@ def servable(found: StagingFigures, limit_seconds: float, tolerance: float) -> V
     )
 
 
+class LoadPoint(BaseModel, frozen=True, extra="forbid"):
+    """One point of a load test; percentiles are NaN when nothing was answered."""
+
+    loop: Literal["closed", "open"]
+    batch: int
+    concurrency: int
+    rate: float | None = Field(default=None, description="Requests per second asked; None in a closed loop.")
+    requests: int
+    errors: int
+    rows_per_second: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+class Load(BaseModel, frozen=True, extra="forbid"):
+    """A load test beside what was promised."""
+
+    points: tuple[LoadPoint, ...]
+    limit_ms: float = Field(description="The promised p99.")
+    requests_per_second: float = Field(description="At this rate.")
+    bytes: int | None = Field(default=None, description="Of the engine's files.")
+    champion_bytes: int | None = None
+
+    @property
+    def promised(self) -> LoadPoint | None:
+        """The open loop at the promised rate."""
+        return next((point for point in self.points if point.rate == self.requests_per_second), None)
+
+    @property
+    def capacity(self) -> float:
+        """The highest asked rate at which the promise was kept without errors; 0 when it was at none."""
+        kept = (p.rate or 0.0 for p in self.points if p.loop == "open" and p.p99_ms <= self.limit_ms and not p.errors)
+        return max(kept, default=0.0)
+
+
+def budget(load: Load, error_rate: float, size_factor: float) -> Verdict:
+    """G9: the promised p99 at the promised rate, errors within the promise, and not much larger than the champion."""
+    promised, problems = load.promised, []
+    if promised is None or not promised.requests:
+        problems.append(f"nothing was answered at {load.requests_per_second:g} requests a second")
+    else:
+        if not promised.p99_ms <= load.limit_ms:
+            problems.append(
+                f"p99 is {promised.p99_ms:.2f} ms at {load.requests_per_second:g} requests a second, promised are "
+                f"{load.limit_ms:g} ms"
+            )
+        if not promised.errors <= error_rate * (promised.requests + promised.errors):
+            problems.append(
+                f"{promised.errors} errors beside {promised.requests} answers, promised are {error_rate:.2%}"
+            )
+    if load.bytes is not None and load.champion_bytes and not load.bytes <= size_factor * load.champion_bytes:
+        problems.append(f"{load.bytes} bytes are more than {size_factor:g} x the champion's {load.champion_bytes}")
+    figures: dict[str, float | int | str | None] = {
+        "p99_ms": shown(promised.p99_ms) if promised else None,
+        "requests_per_second": load.requests_per_second,
+        "capacity": load.capacity,
+        "bytes": load.bytes,
+    }
+    good = f"p99 {figures['p99_ms']} ms at {load.requests_per_second:g} requests a second, capacity {load.capacity:g}"
+    status: Literal["pass", "fail"] = "fail" if problems else "pass"
+    return Verdict(gate=BUDGET, status=status, reason="; ".join(problems) or good, figures=figures)
+
+
 class Arm(BaseModel, frozen=True, extra="forbid"):
     """What one version did with the requests of a judgement."""
 
@@ -90,6 +154,7 @@ class Evidence(Labels, frozen=True, extra="forbid"):
     equal_share: float | None = Field(description="Served scores that equal the package's own within tolerance.")
     difference_served: float | None = Field(default=None, description="Mean absolute difference of served scores.")
     difference_offline: float | None = Field(default=None, description="The same on rows of the dataset, in process.")
+    budget: Verdict | None = Field(default=None, description="G9; None while it was not measured.")
     latency_p: dict[str, float] = Field(
         default={}, description="One-sided Mann-Whitney p values of 'p50' and 'p99': candidate slower."
     )
@@ -106,6 +171,8 @@ def rule(evidence: Evidence, policy: ReleasePolicy) -> Ruling:
     """Fail when any rule speaks against the candidate; else inconclusive when evidence is missing; else pass."""
     missing = _missing(evidence, policy)
     against = [*_served(evidence, policy), *quality(evidence, policy)]
+    if evidence.budget is not None and evidence.budget.status != "pass":
+        against.append(f"{evidence.budget.gate}: {evidence.budget.reason}")
     if evidence.champion is not None:
         against += [*_slower(evidence, policy), *_different(evidence, policy)]
     if against:
@@ -132,6 +199,8 @@ def _missing(evidence: Evidence, policy: ReleasePolicy) -> list[str]:
             missing.append(f"{name} was asked {arm.requests} requests, {policy.requests} are needed")
         if evidence.champion is not None and arm.points < policy.points:
             missing.append(f"{name} has {arm.points} latency points, {policy.points} are needed")
+    if evidence.budget is None:
+        missing.append(f"{BUDGET} could not be measured")
     if evidence.labelled < policy.minimum_labelled:
         missing.append(f"{evidence.labelled} labelled rows, {policy.minimum_labelled} are needed")
     wanted = {

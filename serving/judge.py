@@ -18,12 +18,12 @@ from scipy.stats import mannwhitneyu
 
 from artifacts.step import DataFault, progress, step
 from artifacts.store import publish, read_ref
-from serving import judgement_page, pacing
+from serving import judgement_page, load, pacing
 from serving.contract import JudgementRef, JudgeSpec, PackageContent, PackageRef, StageSpec
 from serving.engines.interface import Engine, run_all
-from serving.gate import Evidence, Labels, Ruling, quality, rule
+from serving.gate import Evidence, Labels, Load, Ruling, budget, quality, rule
 from serving.pacing import Answers
-from serving.package import open_engine, read_content
+from serving.package import engine_file, open_engine, read_content
 from serving.triton import Server, connect, stage
 from training.contract import Signature
 from training.data import Rows, read_rows
@@ -82,9 +82,29 @@ def judge(spec: JudgeSpec) -> JudgementRef:
     # cheap first: what labels have refused need not be timed for a minute beside the champion
     timed = champion is not None and not quality(labels, spec.policy)
     trial = ask(spec, candidate, champion, labelled, timed=timed)
+    under_load = None if quality(labels, spec.policy) else load_test(spec, candidate, champion, trial.columns)
     evidence = measure(spec, (candidate, champion), trial, labels, labelled)
+    if under_load is not None:
+        slo = candidate.ref.serving.slo
+        verdict = budget(under_load, slo.error_rate, spec.policy.load.size_factor)
+        evidence = evidence.model_copy(update={"budget": verdict})
     ruling = rule(evidence, spec.policy)
-    return publish_judgement(spec, evidence, ruling, trial, candidate)
+    return publish_judgement(spec, evidence, ruling, trial, candidate, under_load)
+
+
+def load_test(spec: JudgeSpec, candidate: Version, champion: Version | None, columns: Table) -> Load:
+    """The candidate alone under load (G9), with rows that were asked before, and the sizes of both engines."""
+    numeric, categorical = candidate.encoded(columns)
+    max_batch = candidate.ref.signature.max_batch
+    with connect(spec.triton, spec.policy.request_timeout.total_seconds()) as server:
+
+        def one(batch: int) -> None:
+            place = np.arange(batch) % len(numeric)
+            server.score(candidate.name, numeric[place], categorical[place])
+
+        found = load.measure(one, candidate.ref.serving.slo, spec.policy.load, max_batch)
+    sizes = [engine_file(read_ref(each.ref), each.ref)[1].stat().st_size for each in (candidate, champion) if each]
+    return found.model_copy(update={"bytes": sizes[0], "champion_bytes": sizes[1] if champion else None})
 
 
 def open_version(ref: PackageRef, name: str) -> Version:
@@ -239,7 +259,9 @@ def figures_of(evidence: Evidence) -> dict[str, float | int | None]:
     field, found = DECIDING[evidence.task].field, dict[str, float | int | None]()
     for key, value in evidence.model_dump(exclude={"task"}).items():
         name = key.removesuffix("loss") + field if key in LOSSES else key
-        if isinstance(value, dict):
+        if name == "budget":
+            found |= {f"load_{part}": figure for part, figure in (value or {}).get("figures", {}).items()}
+        elif isinstance(value, dict):
             found |= {f"{name}_{part}": figure for part, figure in value.items()}
         elif not (name == "champion" and value is None):
             found[name] = value
@@ -247,7 +269,7 @@ def figures_of(evidence: Evidence) -> dict[str, float | int | None]:
 
 
 def publish_judgement(
-    spec: JudgeSpec, evidence: Evidence, ruling: Ruling, trial: Trial, candidate: Version
+    spec: JudgeSpec, evidence: Evidence, ruling: Ruling, trial: Trial, candidate: Version, under_load: Load | None
 ) -> JudgementRef:
     """Writes ``judgement.json`` and ``judgement.html`` and returns their reference."""
     kind = "paired replay" if trial.champion is not None else "shadow"
@@ -266,8 +288,9 @@ def publish_judgement(
     title = f"{spec.candidate.name} against {champion}" if champion else f"{spec.candidate.name}, shadow"
     with publish(spec.output, KIND) as draft:
         said = {**json.loads(judgement.model_dump_json(exclude={"uri", "digest"})), "requests_from": trial.source}
+        said |= {"load": json.loads(under_load.model_dump_json()) if under_load else None}
         (draft.path / "judgement.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-        html = judgement_page.page(title, ruling.status, ruling.reasons, figures, charts(trial, candidate))
+        html = judgement_page.page(title, ruling.status, ruling.reasons, figures, charts(trial, candidate, under_load))
         (draft.path / "judgement.html").write_text(html, encoding="utf-8")
         draft.facts |= {"status": ruling.status, "kind": kind}
     if draft.manifest is None:
@@ -275,8 +298,8 @@ def publish_judgement(
     return judgement.model_copy(update={"digest": draft.manifest.digest})
 
 
-def charts(trial: Trial, candidate: Version) -> list[str]:
-    """Latency per second of each version, and the candidate's served scores against the champion's or its own."""
+def charts(trial: Trial, candidate: Version, under_load: Load | None) -> list[str]:
+    """Latency per second of each version, the candidate's scores against the champion's or its own, latency over throughput."""
     arms = {"candidate": trial.candidate} | ({"champion": trial.champion} if trial.champion else {})
     per_second = {name: pacing.points(answers) for name, answers in arms.items()}
     other = trial.champion.score if trial.champion else candidate.own(trial.columns)
@@ -290,6 +313,7 @@ def charts(trial: Trial, candidate: Version) -> list[str]:
             "p99 per second", "ms", {name: found.p99_ms.tolist() for name, found in per_second.items()}
         ),
         judgement_page.scatter("score: candidate over " + ("champion" if trial.champion else "package"), pairs),
+        *([judgement_page.curve(under_load), judgement_page.load_table(under_load)] if under_load else []),
     ]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from serving.gate import Load
+
 WIDTH, HEIGHT, EDGE = 460, 220, 36
 COLOURS = {"candidate": "#c2410c", "champion": "#1d4ed8"}
+LOOPS = {"open": "#c2410c", "closed": "#15803d"}
 STYLE = (
     "body{font:15px system-ui,sans-serif;max-width:980px;margin:2rem auto;padding:0 1rem;color:#111}"
     "table{border-collapse:collapse;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .8rem;text-align:left}"
@@ -62,6 +66,42 @@ def scatter(title: str, pairs: Sequence[tuple[float, float]]) -> str:
         f'<line x1="{_x(0, 1)}" y1="{_y(0, 1)}" x2="{_x(1, 1)}" y2="{_y(1, 1)}" stroke="#999" stroke-dasharray="4"/>'
     )
     return _frame(title, "1", "1", diagonal + dots)
+
+
+def curve(load: Load) -> str:
+    """p99 over throughput, one point per point of the load test; the dashed line is the promise."""
+    points = [point for point in load.points if math.isfinite(point.p99_ms)]
+    top = max([load.limit_ms, *(point.p99_ms for point in points)])
+    right = max([1.0, *(point.rows_per_second for point in points)])
+    limit = _y(load.limit_ms, top)
+    drawn = [
+        f'<line x1="{EDGE}" y1="{limit:.1f}" x2="{WIDTH - EDGE}" y2="{limit:.1f}" stroke="#999" stroke-dasharray="4"/>'
+    ]
+    for loop, colour in LOOPS.items():
+        kept = sorted((p.rows_per_second, p.p99_ms) for p in points if p.loop == loop)
+        places = [(_x(rows, right), _y(p99, top)) for rows, p99 in kept]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1" points="{line}"/>')
+        drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+    legend = "".join(
+        f'<text x="{WIDTH - EDGE}" y="{EDGE + 14 * number}" text-anchor="end" font-size="12" fill="{colour}">{loop} loop</text>'
+        for number, (loop, colour) in enumerate(LOOPS.items())
+    )
+    return _frame("p99 (ms) over rows per second", f"{top:.3g}", f"{right:.3g} rows/s", "".join(drawn) + legend)
+
+
+def load_table(load: Load) -> str:
+    """The points of the load test as a table."""
+    head = "".join(
+        f"<th>{name}</th>" for name in ("loop", "batch", "callers", "asked/s", "rows/s", "p50", "p95", "p99", "errors")
+    )
+    rows = "".join(
+        f"<tr><td>{p.loop}</td><td>{p.batch}</td><td>{p.concurrency}</td><td>{'' if p.rate is None else f'{p.rate:g}'}</td>"
+        f"<td>{p.rows_per_second:.0f}</td><td>{p.p50_ms:.2f}</td><td>{p.p95_ms:.2f}</td><td>{p.p99_ms:.2f}</td><td>{p.errors}</td></tr>"
+        for p in load.points
+    )
+    words = f"promised: p99 {load.limit_ms:g} ms at {load.requests_per_second:g} requests a second; capacity {load.capacity:g}"
+    return f"<h3>Load (ms)</h3><p>{words}</p><table><tr>{head}</tr>{rows}</table>"
 
 
 def _x(value: float, longest: float) -> float:

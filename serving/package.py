@@ -15,7 +15,7 @@ from artifacts.store import Artifact, Draft, publish, read_ref
 from serving import parity
 from serving.candidates import Labelled, Proof, try_engines
 from serving.contract import Golden, PackageContent, PackageRef, PackageSpec
-from serving.engine_contract import EngineName, ParityPolicy
+from serving.engine_contract import EngineName, EngineTable, ParityPolicy
 from serving.engines.catalogue import kind_of
 from serving.engines.interface import Engine, Sources, Unsupported, run_all
 from serving.parity import ParityRows
@@ -26,7 +26,7 @@ from training.data import read_rows as read_dataset
 
 KIND = "package"
 MODEL, DATA = "model.onnx", "model.onnx.data"
-SIGNATURE, GOLDEN, CONTENT = "signature.json", "golden.json", "package.json"
+SIGNATURE, GOLDEN, CONTENT, ENGINES = "signature.json", "golden.json", "package.json", "engines.json"
 
 
 def package(spec: PackageSpec) -> PackageRef:
@@ -64,11 +64,11 @@ def package(spec: PackageSpec) -> PackageRef:
             evaluation=spec.evaluation,
             verdicts=(*spec.verdicts, row.parity),
             parity=row.parity,
-            engines=tried.table,
             serving=spec.serving,
         )
         progress(0.9, "writing the package")
         keep_only(draft.path, {MODEL, DATA, *row.files})
+        (draft.path / ENGINES).write_text(tried.table.model_dump_json(indent=1) + "\n", encoding="utf-8")
         write(draft, content, golden(tried.chosen, proof.rows, max_batch, spec.parity))
     return reference(spec.output, draft, content)
 
@@ -224,6 +224,13 @@ def read_content(artifact: Artifact) -> PackageContent:
     return PackageContent.model_validate_json(artifact.file(CONTENT).read_bytes())
 
 
+def read_engines(artifact: Artifact) -> EngineTable:
+    """The table of engines; a package without one is served as it was exported."""
+    if ENGINES not in {entry.path for entry in artifact.manifest.files}:
+        return EngineTable()
+    return EngineTable.model_validate_json(artifact.file(ENGINES).read_bytes())
+
+
 def read_golden(artifact: Artifact) -> Golden:
     """A package's golden requests."""
     return Golden.model_validate_json(artifact.file(GOLDEN).read_bytes())
@@ -240,7 +247,7 @@ def require_digest(artifact: Artifact, ref: PackageRef) -> Path:
 def engine_file(artifact: Artifact, ref: PackageRef) -> tuple[EngineName, Path]:
     """The chosen engine of a package and its file; DataFault when a file is not what the reference or the table says."""
     model = require_digest(artifact, ref)
-    table = read_content(artifact).engines
+    table = read_engines(artifact)
     row = table.row(table.chosen)
     path = model
     for name, digest in (row.files if row else {}).items():

@@ -14,7 +14,7 @@ from artifacts.step import DataFault, step
 from artifacts.store import publish, read_ref
 from serving import gate_parity, parity
 from serving.contract import PackageContent, PackageRef, ScrambleSpec
-from serving.engine_contract import EngineTable, ParityPolicy
+from serving.engine_contract import ParityPolicy
 from serving.engines.interface import run_all
 from serving.engines.onnxruntime import load
 from serving.package import KIND, MODEL, golden, read_content, reference, require_digest, write
@@ -42,7 +42,6 @@ def scramble(spec: ScrambleSpec) -> PackageRef:
                 "training_key": key_digest({"scrambled": content.training_key, "seed": spec.seed}),
                 "onnx_digest": file_digest(path),
                 "parity": verdict,
-                "engines": EngineTable(reason="a drill is served by the plain engine"),
                 "scrambled_seed": spec.seed,
             }
         )

@@ -1,13 +1,18 @@
-"""``python -m operators.ledger migrate | verify | status | show [--kind K] [--subject S] [--newest N]``."""
+"""``python -m operators.ledger migrate | verify | status | show [--kind K] [--subject S] [--newest N] | explain REF [--folder F]``.
+
+``explain`` tells where a package comes from; REF is its digest, URI, training key or a name such as <model>_v7. With
+``--folder`` it also writes the card as lineage.json and lineage.html.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from artifacts.records import connect
-from operators.ledger import Attempt, Entry, Ledger, migrate
+from operators.ledger import Attempt, Entry, Ledger, lineage, migrate
 from operators.settings import platform
 
 
@@ -28,7 +33,9 @@ def attempt_line(attempt: Attempt) -> str:
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m operators.ledger", description=__doc__)
-    parser.add_argument("verb", choices=["migrate", "verify", "status", "show"])
+    parser.add_argument("verb", choices=["migrate", "verify", "status", "show", "explain"])
+    parser.add_argument("ref", nargs="?", help="explain: what to explain")
+    parser.add_argument("--folder", type=Path, help="explain: where to write lineage.json and lineage.html")
     parser.add_argument("--kind")
     parser.add_argument("--subject")
     parser.add_argument("--newest", type=int, default=200)
@@ -51,7 +58,21 @@ def main(argv: list[str]) -> int:
         return _say(*(problems or [whole])) or int(bool(problems))
     if arguments.verb == "status":
         return _say(*map(attempt_line, book.status(arguments.newest)))
+    if arguments.verb == "explain":
+        return _explain(book, arguments.ref, arguments.folder)
     return _say(*map(entry_line, book.entries(arguments.kind, arguments.subject, newest=arguments.newest)))
+
+
+def _explain(book: Ledger, ref: str | None, folder: Path | None) -> int:
+    try:
+        card = lineage.explain(book, ref or "")
+    except LookupError as error:
+        return _say(str(error)) or 1
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "lineage.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        (folder / "lineage.html").write_text(lineage.page(card), encoding="utf-8")
+    return _say(*lineage.text(card))
 
 
 def _say(*lines: str) -> int:

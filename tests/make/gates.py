@@ -9,7 +9,7 @@ from artifacts.refs import sha256
 from feature_repo.contract import DatasetRef, ValidationRef
 from serving.gate import Arm, Evidence
 from training.approval import ApprovalEvidence
-from training.contract import Columns, EvaluationRef, FitRef, GateEvidence, Network
+from training.contract import Columns, EvaluationRef, FitRef, GateEvidence, Network, Verdict
 from training.gate import recipe_of
 from training.measures import Errors, Gain, Look, Scores, Slice
 
@@ -215,5 +215,6 @@ def release_evidence(**changes: Any) -> Evidence:
         "difference_served": 0.02,
         "difference_offline": 0.02,
         "latency_p": {"p50": 0.5, "p99": 0.5},
+        "budget": Verdict(gate="G9 budget", status="pass", reason="p99 2 ms"),
     }
     return Evidence.model_validate({**fields, **changes})

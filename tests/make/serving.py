@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from artifacts import store
 from artifacts.refs import file_digest, file_uri, sha256
 from feature_repo.contract import DatasetRef
-from serving.contract import PackageRef, PackageSpec, RequestInput, Serving
+from serving.contract import PackageRef, PackageSpec, RequestInput, Serving, Slo
 from serving.engine_contract import EnginePolicy
 from serving.engines.interface import run_all
 from serving.engines.onnxruntime import load
@@ -98,6 +98,7 @@ def serving_block() -> Serving:
         request=(RequestInput(name="carrier", datatype="BYTES"),),
         request_view="flight",
         routing_key="carrier",
+        slo=Slo(latency_p99_ms=1000, requests_per_second=50),  # tests share the machine; limits have tests of their own
         engines=PLAIN,
     )
 

@@ -20,7 +20,7 @@ from serving.engine_contract import EngineName, EnginePolicy, EngineRow, EngineT
 from serving.engines.catalogue import MODULES, kind_of
 from serving.engines.interface import Sources, Unsupported, run_all
 from serving.engines.onnxruntime import load
-from serving.package import engine_file, open_engine, package, read_content
+from serving.package import engine_file, open_engine, package, read_engines
 from serving.parity import ParityRows
 from tests.make import serving as make
 
@@ -166,23 +166,22 @@ def test_a_package_holds_the_table_and_the_chosen_engines_file_alone(dataset: Da
     serving = spec.serving.model_copy(update={"engines": QUICK})
     ref = package(spec.model_copy(update={"serving": serving}))
     artifact = store.read_ref(ref)
-    table = read_content(artifact).engines
+    table = read_engines(artifact)
     assert [found.engine for found in table.rows] == list(MODULES)
     chosen = table.row(table.chosen)
     assert chosen is not None
     assert chosen.parity == ref.parity
-    kept = {"model.onnx", "signature.json", "golden.json", "package.json", *chosen.files}
+    kept = {"model.onnx", "signature.json", "golden.json", "package.json", "engines.json", *chosen.files}
     assert {entry.path for entry in artifact.manifest.files} == kept
 
 
 def exchanged(packaged: PackageRef, target: Path, table: EngineTable) -> PackageRef:
     """The package with another table of engines."""
     artifact = store.read_ref(packaged)
-    content = read_content(artifact).model_copy(update={"engines": table})
     with store.publish(target.as_uri(), "package") as draft:
         for entry in artifact.manifest.files:
             (draft.path / entry.path).write_bytes(artifact.file(entry.path).read_bytes())
-        (draft.path / "package.json").write_text(content.model_dump_json())
+        (draft.path / "engines.json").write_text(table.model_dump_json())
     assert draft.manifest is not None
     return packaged.model_copy(update={"uri": target.as_uri(), "digest": draft.manifest.digest})
 
@@ -190,7 +189,7 @@ def exchanged(packaged: PackageRef, target: Path, table: EngineTable) -> Package
 def test_an_engine_file_that_is_not_what_the_table_says_is_refused(packaged: PackageRef, tmp_path: Path) -> None:
     artifact = store.read_ref(packaged)
     assert engine_file(artifact, packaged) == ("onnxruntime", artifact.file("model.onnx"))
-    (row,) = read_content(artifact).engines.rows
+    (row,) = read_engines(artifact).rows
     wrong = row.model_copy(update={"files": {"model.onnx": file_digest(artifact.file("golden.json"))}})
     ref = exchanged(packaged, tmp_path / "wrong", EngineTable(rows=(wrong,)))
     with pytest.raises(DataFault, match=r"model\.onnx: digest is .*, the table of engines says"):
@@ -200,7 +199,7 @@ def test_an_engine_file_that_is_not_what_the_table_says_is_refused(packaged: Pac
 @pytest.mark.covers("field-reports 98")
 def test_a_package_whose_engine_this_machine_cannot_load_is_refused(packaged: PackageRef, tmp_path: Path) -> None:
     artifact = store.read_ref(packaged)
-    (row,) = read_content(artifact).engines.rows
+    (row,) = read_engines(artifact).rows
     plan = row.model_copy(update={"engine": "tensorrt"})
     ref = exchanged(packaged, tmp_path / "plan", EngineTable(chosen="tensorrt", rows=(plan,)))
     with pytest.raises(DataFault, match="engine 'tensorrt'"):

@@ -19,10 +19,12 @@ from feature_repo.contract import DatasetRef
 from serving.contract import (
     JudgementRef,
     JudgeSpec,
+    LoadPolicy,
     PackageRef,
     PredictionsRef,
     ReleasePolicy,
     ScrambleSpec,
+    Slo,
     StageRef,
     StageSpec,
     TritonServer,
@@ -37,7 +39,8 @@ from training.recipes.flight_delay import COLUMNS, MODEL
 pytestmark = pytest.mark.triton
 
 # Latency of two equal versions on a busy machine is left to the unit tests of the rules: limits are wide here.
-POLICY = ReleasePolicy(requests=120, points=4, minimum_labelled=100, p50_increase=20.0, p99_increase=20.0)
+LOAD = LoadPolicy(closed_seconds=0.1, open_seconds=1.0, rates=(1.0, 2.0))
+POLICY = ReleasePolicy(requests=120, points=4, minimum_labelled=100, p50_increase=20.0, p99_increase=20.0, load=LOAD)
 Staged = tuple[StageRef, PackageRef]
 
 
@@ -115,8 +118,26 @@ def test_a_version_as_good_as_the_champion_passes_on_logged_requests(
     assert offline is not None
     assert 0 < served < 2 * offline
     page = store.read_ref(ref).file("judgement.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert "http" not in page
+
+
+def test_the_candidate_is_held_to_what_its_row_promises_under_load(
+    judged: Callable[..., JudgementRef], staged: dict[str, Staged]
+) -> None:
+    ref = judged("champion", None)
+    points = content(ref)["load"]["points"]
+    closed, opened = ([p for p in points if p["loop"] == loop] for loop in ("closed", "open"))
+    assert [(p["batch"], p["concurrency"]) for p in closed] == [(1, 1), (1, 8), (32, 1), (32, 8)]
+    assert [p["rate"] for p in opened] == [50, 100]
+    assert all(p["requests"] > 0 and p["errors"] == 0 for p in points)
+    assert ref.figures["load_capacity"] == 100
+    assert "promised: p99 1000 ms at 50 requests" in store.read_ref(ref).file("judgement.html").read_text()
+    package = staged["champion"][1]
+    strict = package.serving.model_copy(update={"slo": Slo(latency_p99_ms=0.001, requests_per_second=50)})
+    refused = judged("champion", None, candidate_package=package.model_copy(update={"serving": strict}))
+    assert refused.status == "fail"
+    assert any("G9 budget: p99 is" in reason for reason in refused.reasons)
 
 
 def test_a_scrambled_version_stages_and_is_refused_by_its_evidence(judged: Callable[..., JudgementRef]) -> None:

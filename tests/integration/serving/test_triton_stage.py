@@ -20,7 +20,7 @@ from artifacts.step import DataFault, TryAgain
 from feature_repo.contract import DatasetRef
 from serving import package as packaging
 from serving.contract import PackageRef, StageSpec, TritonServer, UnstageSpec
-from serving.engine_contract import EnginePolicy, EngineTable
+from serving.engine_contract import EnginePolicy
 from serving.folder import publish_folder, remove_folder
 from serving.triton import READY, connect, stage, unstage
 from tests.integration.serving.conftest import VENV
@@ -53,8 +53,7 @@ def repacked(package: PackageRef, target: Path, model: bytes) -> PackageRef:
     with store.publish(target.as_uri(), packaging.KIND) as draft:
         shutil.copytree(artifact.path, draft.path, dirs_exist_ok=True)
         (draft.path / packaging.MODEL).write_bytes(model)
-        content = packaging.read_content(artifact).model_copy(update={"engines": EngineTable()})
-        (draft.path / packaging.CONTENT).write_text(content.model_dump_json())
+        (draft.path / packaging.ENGINES).unlink()
         digest = file_digest(draft.path / packaging.MODEL)
     assert draft.manifest is not None
     return package.model_copy(update={"uri": target.as_uri(), "digest": draft.manifest.digest, "onnx_digest": digest})
@@ -185,7 +184,9 @@ def test_a_repository_on_an_object_store_gets_the_same_files(packaged: PackageRe
 
 def installed_beside_the_server(module: str) -> bool:
     return (
-        subprocess.run([VENV / "bin" / "python", "-c", f"import {module}"], check=False, capture_output=True).returncode
+        subprocess.run(
+            [VENV / "bin" / "python", "-I", "-c", f"import {module}"], check=False, capture_output=True
+        ).returncode
         == 0
     )
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
 from serving.contract import ReleasePolicy
-from serving.gate import Evidence, StagingFigures, rule, servable
+from serving.gate import Evidence, Load, LoadPoint, StagingFigures, budget, rule, servable
 from serving.judge import figures_of
 from tests.make import gates as make
+from training.contract import Verdict
 
 POLICY = ReleasePolicy()
 NAN = math.nan
@@ -43,6 +44,45 @@ def test_servable_needs_every_golden_request(changes: dict[str, float], wanted: 
     assert servable(staged, 60.0, 1e-4).status == wanted
 
 
+def under_load(**changes: Any) -> Load:
+    """200 requests a second kept at 400 too, at 800 no more."""
+    points = []
+    for rate, p99 in ((200.0, 3.0), (400.0, 9.0), (800.0, 40.0)):
+        fields = {"loop": "open", "batch": 1, "concurrency": 16, "rate": rate, "requests": 400, "errors": 0}
+        fields |= {"rows_per_second": rate, "p50_ms": 1.0, "p95_ms": 2.0, "p99_ms": p99}
+        points.append(LoadPoint.model_validate({**fields, **(changes if rate == 200 else {})}))
+    return Load(points=tuple(points), limit_ms=15.0, requests_per_second=200.0)
+
+
+def test_the_capacity_is_the_highest_rate_at_which_the_promise_held() -> None:
+    verdict = budget(under_load(), 0.001, 1.5)
+    assert verdict.status == "pass"
+    assert verdict.figures["capacity"] == 400
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"p99_ms": 15.01}, "p99 is 15.01 ms"),
+        ({"p99_ms": NAN}, "p99 is nan"),
+        ({"errors": 1}, "1 errors beside 400"),
+        ({"requests": 0}, "nothing was answered at 200"),
+        ({"rate": 100.0}, "nothing was answered at 200"),
+    ],
+)
+def test_over_the_promise_there_is_no_promotion(changes: dict[str, float], words: str) -> None:
+    verdict = budget(under_load(**changes), 0.001, 1.5)
+    assert verdict.status == "fail"
+    assert words in verdict.reason
+    assert verdict.model_dump_json()
+
+
+def test_an_engine_may_not_outgrow_the_champion() -> None:
+    sized = under_load().model_copy(update={"bytes": 151, "champion_bytes": 100})
+    assert "151 bytes are more than 1.5 x the champion's 100" in budget(sized, 0.001, 1.5).reason
+    assert budget(sized.model_copy(update={"bytes": 150}), 0.001, 1.5).status == "pass"
+
+
 def test_good_evidence_passes() -> None:
     ruling = rule(make.release_evidence(), POLICY)
     assert ruling.status == "pass"
@@ -58,6 +98,7 @@ def test_good_evidence_passes() -> None:
         ({"loss": 0.44 * 1.051}, "its own evaluation says"),
         ({"loss": 0.45 * 1.051, "claimed_loss": 0.5}, "the champion's"),
         ({"loss": NAN}, "exceeds"),
+        ({"budget": Verdict(gate="G9 budget", status="fail", reason="p99 is 16 ms")}, "G9 budget: p99 is 16 ms"),
         ({"difference_served": 0.041}, "differ from the champion's"),
         ({"candidate": make.arm(p99_ms=2.31), "latency_p": {"p50": 0.5, "p99": 1e-4}}, "p99 2.31 ms"),
         ({"candidate": make.arm(p50_ms=1.11), "latency_p": {"p50": 1e-4, "p99": 0.5}}, "p50 1.11 ms"),
@@ -99,6 +140,7 @@ def test_what_is_allowed_passes(changes: dict[str, Any]) -> None:
         {"difference_offline": NAN},
         {"difference_served": None},
         {"latency_p": {}},
+        {"budget": None},
         {"latency_p": {"p50": 0.5, "p99": NAN}},
     ],
 )

@@ -1,0 +1,99 @@
+"""Asks a staged version under load: closed loops over batch and concurrency, open loops at and above the promised rate.
+
+A closed loop asks again as soon as it was answered and finds the throughput; an open loop asks on time whatever happens,
+and finds the latency that callers would see.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from tritonclient.utils import InferenceServerException
+
+from artifacts.step import TryAgain, progress
+from serving import pacing
+from serving.contract import LoadPolicy, Slo
+from serving.gate import Load, LoadPoint
+
+AskBatch = Callable[[int], object]
+"""Asks one request of so many rows; raises when there is no answer."""
+
+
+def measure(ask: AskBatch, slo: Slo, policy: LoadPolicy, max_batch: int) -> Load:
+    """Every point of the load test, in the order in which they were measured."""
+    points: list[LoadPoint] = []
+    for batch in sorted({min(size, max_batch) for size in policy.batches}):
+        for callers in policy.concurrency:
+            progress(0.9, f"load test: {callers} callers at batch {batch}")
+            points.append(closed(ask, batch, callers, policy.closed_seconds))
+    for factor in policy.rates:
+        rate = slo.requests_per_second * factor
+        progress(0.95, f"load test: {rate:g} requests a second")
+        points.append(opened(ask, rate, policy.open_seconds))
+    return Load(points=tuple(points), limit_ms=slo.latency_p99_ms, requests_per_second=slo.requests_per_second)
+
+
+def closed(ask: AskBatch, batch: int, callers: int, seconds: float) -> LoadPoint:
+    """``callers`` ask in turn without a pause."""
+    end = time.monotonic() + seconds
+
+    def one(_: int) -> tuple[list[float], int]:
+        spent, errors = [], 0
+        while (began := time.monotonic()) < end:
+            try:
+                ask(batch)
+            except (InferenceServerException, TryAgain):
+                errors += 1
+            else:
+                spent.append((time.monotonic() - began) * 1000)
+        return spent, errors
+
+    ask(batch)
+    began = time.monotonic()
+    with ThreadPoolExecutor(callers) as pool:
+        found = list(pool.map(one, range(callers)))
+    taken = time.monotonic() - began
+    spent = [value for values, _ in found for value in values]
+    p50, p95, p99 = np.percentile(spent, (50, 95, 99)) if spent else (np.nan, np.nan, np.nan)
+    return LoadPoint(
+        loop="closed",
+        batch=batch,
+        concurrency=callers,
+        requests=len(spent),
+        errors=sum(errors for _, errors in found),
+        rows_per_second=len(spent) * batch / taken,
+        p50_ms=float(p50),
+        p95_ms=float(p95),
+        p99_ms=float(p99),
+    )
+
+
+def opened(ask: AskBatch, rate: float, seconds: float) -> LoadPoint:
+    """One row at a time at a fixed rate. Percentiles are medians over the seconds, so one stall of the machine is one second's."""
+    rows = max(1, round(rate * seconds))
+
+    def one(_: int) -> float:
+        ask(1)
+        return 0.0
+
+    began = time.monotonic()
+    (answers,) = pacing.ask_in_random_order([one], rows, seconds, 0)
+    taken = time.monotonic() - began
+    spent = [answers.milliseconds[(answers.second == second) & ~answers.failed] for second in np.unique(answers.second)]
+    each = np.array([np.percentile(values, (50, 95, 99)) for values in spent if len(values)]).reshape(-1, 3)
+    p50, p95, p99 = np.median(each, axis=0) if len(each) else (np.nan, np.nan, np.nan)
+    return LoadPoint(
+        loop="open",
+        batch=1,
+        concurrency=pacing.WORKERS,
+        rate=rate,
+        requests=int((~answers.failed).sum()),
+        errors=int(answers.failed.sum()),
+        rows_per_second=float((~answers.failed).sum() / taken),
+        p50_ms=float(p50),
+        p95_ms=float(p95),
+        p99_ms=float(p99),
+    )
