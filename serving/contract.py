@@ -150,6 +150,10 @@ class StageSpec(BaseModel, frozen=True, extra="forbid"):
     load_timeout: dt.timedelta = dt.timedelta(seconds=60)
     unload_timeout: dt.timedelta = dt.timedelta(seconds=30)
     request_timeout: dt.timedelta = dt.timedelta(seconds=5)
+    rehearsal: Path | None = Field(
+        default=None,
+        description="Environment of a throw-away server that loads it first; None where none can be started.",
+    )
     golden_tolerance: float = Field(default=1e-4, description="Largest absolute difference to a golden score.")
 
 

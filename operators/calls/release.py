@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from artifacts.refs import join, short
+from artifacts.settings import ROOT
 from operators import live
 from operators.payload import PENDING, Skip, StepCall, load
 from operators.pipelines import Pipeline
@@ -29,9 +31,16 @@ def stage(row: Pipeline) -> StepCall:
     def spec(candidate: XCom) -> BaseModel:
         chosen = Candidate.model_validate(candidate)
         package = version_of(row.model, chosen.version).package_ref()
-        return plans.stage(package, triton_name(row.model, chosen.version), platform().triton)
+        spec = plans.stage(package, triton_name(row.model, chosen.version), platform().triton)
+        return spec.model_copy(update={"rehearsal": rehearsal()})
 
     return StepCall("serving.stage", "serving", spec, StageRef, effect=True)
+
+
+def rehearsal() -> Path | None:
+    """The environment of a throw-away server; only beside the embedded server is there one."""
+    here = platform()
+    return ROOT / ".venv-triton" if here.runner == "process" and here.triton_flavour == "embedded" else None
 
 
 def judge(row: Pipeline) -> StepCall:

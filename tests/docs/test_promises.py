@@ -62,6 +62,7 @@ PROMISES = {
     "field-reports 98": "a TensorRT plan is keyed by all that it depends on and refused on another card",
     "field-reports 103": "explicit mode, and a folder that is complete before it is loaded",
     "field-reports 105": "the configuration comes from the graph; batching needs a free first dimension everywhere",
+    "field-reports 108": "a version is loaded in a throw-away server before the live one sees it",
     "decisions 3.1": "usable at T: event_time <= T - delay, available_time <= T, event_time > T - ttl",
     "decisions 3.2": "ties: latest event, latest available, then a stable key",
     "decisions 3.3": "only labels known by the cut-off; the horizon embargoed; no negative before its window closes",
