@@ -20,11 +20,10 @@ from operators.demo.facts import MODEL
 from operators.settings import platform
 from serving import parity
 from serving.candidates import time_engines
-from serving.contract import PackageContent, PackageSpec
-from serving.engine_contract import EnginePolicy, EngineTable
-from serving.engines.catalogue import kind_of
+from serving.contract import PackageContent, PackageRef, PackageSpec
+from serving.engine_contract import EnginePolicy
 from serving.engines.interface import Engine
-from serving.package import package, read_content, read_engines
+from serving.package import open_engine, package, read_content, read_engines
 from training.contract import ExportSpec, Windows
 from training.export import export
 from training.fit import Fit, open_fit
@@ -60,8 +59,8 @@ def newest() -> PackageContent:
     return max(kept, key=lambda content: content.partition)
 
 
-def packaged(content: PackageContent, folder: Path) -> tuple[PackageSpec, Path, EngineTable, float]:
-    """The package made anew: its spec, its folder, its table of engines and how long export and package took."""
+def packaged(content: PackageContent, folder: Path) -> tuple[PackageSpec, PackageRef, float]:
+    """The package made anew: its spec, its reference, and how long export and package took."""
     final, evaluation = content.final, content.evaluation
     windows = Windows.cut(final.dataset.first, content.partition, SPLIT)
     began = time.perf_counter()
@@ -77,9 +76,7 @@ def packaged(content: PackageContent, folder: Path) -> tuple[PackageSpec, Path, 
         output=file_uri(folder / "package"),
     )
     ref = package(spec)
-    seconds = time.perf_counter() - began
-    artifact = read_ref(ref)
-    return spec, artifact.path, read_engines(artifact), seconds
+    return spec, ref, time.perf_counter() - began
 
 
 def main() -> None:
@@ -88,13 +85,12 @@ def main() -> None:
     torch.set_num_threads(1)
     content = newest()
     with tempfile.TemporaryDirectory() as folder:
-        spec, path, table, seconds = packaged(content, Path(folder))
+        spec, ref, seconds = packaged(content, Path(folder))
+        table = read_engines(read_ref(ref))
         rows = parity.read_rows(read_ref(spec.onnx).file("parity.npz"))
-        chosen = table.row(table.chosen)
-        file = next(iter(chosen.files)) if chosen else "model.onnx"
         sides: dict[str, Engine] = {
             "torch": Eager(open_fit(content.final)),
-            table.chosen: kind_of(table.chosen).load(path / file),
+            table.chosen: open_engine(read_ref(ref), ref),
         }
         times = time_engines(sides, rows, spec.onnx.signature.max_batch, POLICY)
     for row in table.rows:

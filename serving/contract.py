@@ -357,6 +357,11 @@ class LoadPolicy(BaseModel, frozen=True, extra="forbid"):
         default=(1.0, 2.0, 4.0), min_length=1, description="Open loop: times the promised requests per second."
     )
     open_seconds: float = Field(default=2.0, gt=0)
+    attempts: int = Field(
+        default=3,
+        gt=0,
+        description="Tries at the promised rate; the best counts: what else a machine does only ever slows.",
+    )
     size_factor: float = Field(default=1.5, gt=0, description="Engine files, at most this times the champion's.")
 
 

@@ -82,8 +82,9 @@ class Load(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def promised(self) -> LoadPoint | None:
-        """The open loop at the promised rate."""
-        return next((point for point in self.points if point.rate == self.requests_per_second), None)
+        """The open loop at the promised rate, the best of its tries."""
+        tries = [point for point in self.points if point.rate == self.requests_per_second]
+        return min(tries, key=lambda point: (point.errors, shown(point.p99_ms)), default=None)
 
     @property
     def capacity(self) -> float:

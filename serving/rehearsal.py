@@ -58,7 +58,7 @@ def rehearse(spec: StageSpec, venv: Path) -> dict[str, float | int | str | None]
 @contextmanager
 def throw_away(venv: Path) -> Iterator[tuple[TritonServer, subprocess.Popen[bytes]]]:
     """A server that answers, on free ports; gone at the end. TryAgain with its last words when it does not start."""
-    ports = _free_ports()
+    ports = free_ports()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         words = [sys.executable, "-m", "serving.embedded", f"--venv={venv}", f"--repository={folder / 'repository'}"]
@@ -79,7 +79,8 @@ def throw_away(venv: Path) -> Iterator[tuple[TritonServer, subprocess.Popen[byte
             free_memory(ports)
 
 
-def _free_ports() -> Ports:
+def free_ports() -> Ports:
+    """Three ports on loopback that nobody listens on now."""
     sockets = [socket.socket() for _ in range(3)]
     try:
         for each in sockets:
