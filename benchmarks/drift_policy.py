@@ -4,8 +4,8 @@ The policy, the measures and the reference's calibration are the real ones (``mo
 world is, ``drift.loop`` how a retrain is simulated, ``drift.flights`` what is fitted there. The other rules: Evidently's
 default verdict, a fixed PSI of 0.2, a retrain each day.
 
-The policy has its default floors, PSI 0.1 to warn and 0.2 to drift; a planted shift of half a deviation has PSI 0.24, so
-these floors miss the target of ``planted_caught_4d``. The figures with "low_floor" say what floors of 0.075 and 0.1 find.
+The reported worlds have the seeds from 0 on; whoever tunes the policy does so on others (docs/adr/0011 used those from 1000
+on). The other rules are run in the first ``RULE_WORLDS`` worlds of a scenario.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from benchmarks.report import parser, report
 from monitoring.contract import DriftPolicy
 
 POLICY = DriftPolicy()
-LOW_FLOOR = {"psi_drift": 0.1, "psi_warn": 0.075}  # instead of the default floors, to show what those cost and save
 BEFORE = POLICY.reference_days + 14  # the reference, and two quiet weeks of checks
 MONTH = 30
+RULE_WORLDS = 3
 IN_TIME = 4  # checks of shifted days within which a planted shift must be answered
 TARGETS = {
     "triggers_no_drift_365d": "<= 1",
@@ -56,7 +56,6 @@ class Scenario:
     promoted: bool = True
     until_first: bool = False
     level: float = LEVEL
-    low_floor: bool = False
 
 
 SCENARIOS = {
@@ -70,17 +69,8 @@ SCENARIOS = {
     "stuck feed": Scenario(Plant(BEFORE, broken="constant"), 30, 10),
     "unlearnable": Scenario(Plant(BEFORE, 0.5, relation=True), 60, 20, promoted=False),
     "sudden, louder days": Scenario(Plant(BEFORE, 0.5), 30, 40, until_first=True, level=0.1),
-    "sudden, low floor": Scenario(Plant(BEFORE, 0.5), 30, 200, until_first=True, low_floor=True),
-    "no drift, low floor": Scenario(Plant(), 365, 20, low_floor=True),
 }
-EXPECTED = {
-    "sudden",
-    "sudden, louder days",
-    "sudden, low floor",
-    "gradual",
-    "label only",
-    "unlearnable",
-}  # a retrain is right there; elsewhere each is false
+EXPECTED = {"sudden", "sudden, louder days", "gradual", "label only", "unlearnable"}  # elsewhere each retrain is false
 RULES = {"Evidently default": evidently_default, "fixed PSI 0.2": fixed_psi}
 
 
@@ -99,7 +89,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One world under each rule: the days of the retrains, counted from the plant's first day."""
+    """One world under each rule that was run: the days of the retrains, counted from the plant's first day."""
 
     scenario: str
     policy: tuple[int, ...]
@@ -113,10 +103,9 @@ def one(task: tuple[str, Scenario, int]) -> Outcome:
     name, scenario, seed = task
     begin = scenario.plant.start if scenario.plant.start < 10**9 else POLICY.reference_days
     last, stop = begin + scenario.days - 1, 1 if scenario.until_first else 10**9
-    policy = POLICY.model_copy(update=LOW_FLOOR if scenario.low_floor else {})
     # a retrain before the plant's first day must not end the run, or a false trigger would hide a missed one
     life = live_through(
-        World(seed, scenario.plant, scenario.level), last, policy, lambda _: scenario.promoted, stop, begin
+        World(seed, scenario.plant, scenario.level), last, POLICY, lambda _: scenario.promoted, stop, begin
     )
     others = {
         rule: tuple(
@@ -125,7 +114,7 @@ def one(task: tuple[str, Scenario, int]) -> Outcome:
                 World(seed, scenario.plant, scenario.level), last, verdict, POLICY.reference_days
             )
         )
-        for rule, verdict in RULES.items()
+        for rule, verdict in (RULES if seed < RULE_WORLDS else {}).items()
     }
     return Outcome(name, tuple(day - begin for day in life.retrains), others, life.states[-1], scenario.days)
 
@@ -151,9 +140,7 @@ def synthetic_figures(found: dict[str, list[Outcome]]) -> dict[str, float]:
     return {
         "triggers_no_drift_365d": float(max(len(each.policy) for each in found["no drift"])),
         "triggers_no_drift_365d_mean": float(np.mean([len(each.policy) for each in found["no drift"]])),
-        "triggers_no_drift_365d_low_floor": float(max(len(each.policy) for each in found["no drift, low floor"])),
         "planted_caught_4d": caught(found["sudden"]),
-        "planted_caught_4d_low_floor": caught(found["sudden, low floor"]),
         "planted_caught_4d_louder_days": caught(found["sudden, louder days"]),
         "unlearnable_retrains": float(max(len(each.policy) for each in found["unlearnable"])),
         "unlearnable_open": float(np.mean([each.last_state == "OPEN" for each in found["unlearnable"]])),
@@ -180,14 +167,16 @@ def show(found: dict[str, list[Outcome]]) -> None:
         false = sum(day < 0 for outcome in outcomes for day in outcome.policy) + (0 if expected else sum(after))
         missed = sum(not number for number in after) if expected else 0
         rates = [sum(after) / months]
-        rates += [sum(day >= 0 for each in outcomes for day in each.rules[rule]) / months for rule in RULES]
+        ruled = [each for each in outcomes if each.rules]
+        spans = sum(outcome.days for outcome in ruled) / MONTH
+        rates += [sum(day >= 0 for each in ruled for day in each.rules[rule]) / spans for rule in RULES]
         print(
             f"{name:<22}{len(outcomes):>19}"
             + "".join(f"{rate:>19.2f}" for rate in (*rates, float(MONTH)))
             + f"{false:>19}{missed:>19}"
         )
     print("(the policy's runs of sudden, gradual, one feature and label only end with the first retrain)\n")
-    for name in ("sudden", "sudden, louder days", "sudden, low floor", "gradual", "label only"):
+    for name in ("sudden", "sudden, louder days", "gradual", "label only"):
         counted = Counter(delays(found[name]))
         known = sorted((delay, number) for delay, number in counted.items() if delay is not None)
         words = ", ".join(f"{delay} d: {number}" for delay, number in known)
@@ -241,7 +230,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     options.add_argument("--quick", action="store_true", help="a few short worlds, no flights: a smoke test")
     options.add_argument("--only", choices=("synthetic", "flights"), help="one half")
     options.add_argument("--folder", type=Path, default=Path("var/drift-year"), help="where the year and its fits lie")
-    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--workers", type=int, default=1)
     return options.parse_args(given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -22,6 +23,19 @@ class Limits(BaseModel, frozen=True, extra="forbid"):
     constant: float = Field(ge=0, le=1, description="Share of blocks with a single value.")
 
 
+class Usual(BaseModel, frozen=True, extra="forbid"):
+    """What is usual of a feature on some days of the reference: counts per bin (the last is of nulls), mean and median."""
+
+    counts: tuple[int, ...]
+    mean: float | None
+    median: float | None
+
+    @property
+    def null_share(self) -> float:
+        """Share of the rows without a value."""
+        return self.counts[-1] / sum(self.counts)
+
+
 class Monitored(BaseModel, frozen=True, extra="forbid"):
     """One feature in the reference. Bins: below and between ``edges``, or ``categories``; the last count is of nulls."""
 
@@ -36,11 +50,28 @@ class Monitored(BaseModel, frozen=True, extra="forbid"):
     common: float | str | None = Field(description="The most frequent value; None when there is none.")
     common_share: float = Field(ge=0, le=1, description="Its share of all rows.")
     limits: tuple[Limits, ...] = Field(min_length=1, description="For windows of 1, 2, ... days.")
+    weekdays: tuple[Usual, ...] = Field(
+        default=(),
+        description="What is usual on each weekday, Monday first; empty when the reference has too few weeks.",
+    )
 
-    @property
-    def null_share(self) -> float:
-        """Share of the reference's rows without a value."""
-        return self.counts[-1] / sum(self.counts)
+    def usual(self, partitions: Sequence[dt.date]) -> Usual:
+        """What a window of these partitions is held against: the reference's days of the same weekdays, else all of them.
+
+        A weekly wave is in both sides then, and cancels. The median of several weekdays is that of all days.
+        """
+        if not self.weekdays:
+            return Usual(counts=self.counts, mean=self.mean, median=self.median)
+        days = [self.weekdays[day.weekday()] for day in partitions]
+        if len(days) == 1:
+            return days[0]
+        known = [(sum(day.counts[:-1]), day.mean) for day in days]
+        total = sum(rows for rows, mean in known if mean is not None)
+        return Usual(
+            counts=tuple(sum(bins) for bins in zip(*(day.counts for day in days), strict=True)),
+            mean=sum(rows * mean for rows, mean in known if mean is not None) / total if total else None,
+            median=self.median,
+        )
 
     def limit(self, days: int) -> Limits:
         """The limits for a window of so many days; the longest known when it is longer still."""

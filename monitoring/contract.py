@@ -18,17 +18,21 @@ from training.measures import Task
 class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
     """When drift is worth a retrain; the reason for each number is in docs/adr and in decisions.md 1.3 and 1.4."""
 
-    version: int = 1
+    version: int = 2
     reference_days: int = Field(default=90, gt=0)
     reference_rows: int = Field(default=50_000, gt=0)
     minimum_rows: int = Field(default=500, gt=0)
     merge_partitions: int = Field(default=7, gt=0)
     psi_drift: float = Field(
         default=0.2,
-        description="Floor of each feature's threshold (decisions.md 1.3.5). A shift of half a deviation has PSI 0.24: under a "
-        "floor of 0.1 it is answered sooner, and so is less than that (docs/adr/0005).",
+        gt=0,
+        description="Floor of each feature's threshold (decisions.md 1.3.5): from here on it counts with its whole weight.",
     )
-    psi_warn: float = Field(default=0.1, description="Floor of the level from which a feature warns.")
+    psi_warn: float = Field(
+        default=0.06,
+        description="Floor of the level from which a feature warns, and counts in part: about a quarter of a deviation, "
+        "four times the PSI of a quiet day of 950 rows (docs/adr/0011).",
+    )
     block_quantile: float = Field(
         default=0.99, description="A feature drifts only above this quantile of its own reference blocks' scores."
     )
@@ -37,7 +41,8 @@ class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
     unseen_warn: float = 0.01
     unseen_drift: float = 0.05
     trigger_share: float = Field(
-        default=0.30, description="Importance-weighted share of drifted features that argues for a retrain."
+        default=0.30,
+        description="Importance-weighted share of drifted features that argues for a retrain; one that warns counts in part.",
     )
     leave_share: float = 0.15
     leave_checks: int = 2
@@ -77,6 +82,12 @@ class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
     )
     rare_share: float = Field(default=0.005, description="Categories below this share on both sides are pooled.")
     psi_prediction: float = Field(default=0.2, description="Floor of the threshold for the prediction's PSI.")
+    weekday_weeks: int = Field(
+        default=4,
+        gt=1,
+        description="Days of each weekday that a reference needs for a window to be held against the same weekdays, so that "
+        "a weekly wave cancels (docs/adr/0011); with fewer it is held against all days.",
+    )
     minimum_blocks: int = Field(
         default=14, gt=1, description="Days that a reference needs, since a quantile of fewer blocks says nothing."
     )
@@ -221,7 +232,9 @@ class CheckRef(Ref, frozen=True):
     first: dt.date | None = Field(default=None, description="First partition of the window; differs when merged.")
     outcome: Literal["checked", "insufficient", "incident"]
     rows: int
-    score: float | None = Field(description="Importance-weighted share of drifted features; None unless checked.")
+    score: float | None = Field(
+        description="Importance-weighted share of drifted features, one that warns counted in part; None unless checked."
+    )
     prediction_psi: float | None
     prediction_threshold: float | None
     findings: tuple[Finding, ...]
@@ -247,8 +260,10 @@ class CheckRow(BaseModel, frozen=True, extra="forbid"):
         default=False, description="The hit rests on the score alone, so a raised trigger share may undo it."
     )
     excess: float | None = Field(default=None, description="Measured log loss above that at promotion, from labels.")
-    drifted: dict[str, float] = Field(default={}, description="The drifted features and their weights.")
-    warned: dict[str, float] = Field(default={}, description="The features beyond their warning level only.")
+    drifted: dict[str, float] = Field(
+        default={}, description="The drifted features and their weights, for who reads the ledger; the score holds them."
+    )
+    warned: dict[str, float] = Field(default={}, description="The features beyond their warning level only, likewise.")
     quality_only: bool = Field(default=False, description="The hit rests on labels alone.")
     labels: tuple[dt.date, dt.date] | None = Field(
         default=None,

@@ -68,7 +68,7 @@ class Bins:
         if self.kind == "numeric":
             return self
         known = set(self.categories)
-        new = sorted({str(value) for value in values[~nulls(values)]} - known)
+        new = sorted(set(map(str, set(values[~nulls(values)].tolist()))) - known)
         return Bins("categorical", categories=(*self.categories, *new))
 
 
@@ -76,12 +76,12 @@ def nulls(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which values are null: NaN in numbers, None in text."""
     if values.dtype.kind == "f":
         return np.isnan(values)
-    return np.fromiter((value is None for value in values), dtype=bool, count=len(values))
+    return np.asarray(np.equal(values, None), dtype=bool)
 
 
 def _places(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_], categories: Sequence[str]) -> Codes:
     place = {category: code for code, category in enumerate(categories)}
-    found = np.fromiter((-1 if value is None else place.get(value, -1) for value in values), np.int64, len(values))
+    found = np.array([place.get(value, -1) for value in values.tolist()], dtype=np.int64)
     unknown = np.unique(values[(found < 0) & ~missing].astype(str))
     if len(unknown):
         raise ValueError(f"categories {unknown[:5].tolist()} are not listed; extend the bins first")
@@ -92,7 +92,7 @@ def bins_of(values: npt.NDArray[Any], kind: Literal["numeric", "categorical"], n
     """Bins from a reference: its quantiles (equal ones merged) or its categories, sorted."""
     known = values[~nulls(values)]
     if kind == "categorical":
-        return Bins(kind, categories=tuple(sorted({str(value) for value in known})))
+        return Bins(kind, categories=tuple(sorted(set(map(str, set(known.tolist()))))))
     if not len(known):
         return Bins(kind)
     edges = np.unique(np.quantile(known, np.arange(1, number) / number))
@@ -194,16 +194,8 @@ def report(columns: Mapping[str, Binned], folder: Path) -> dict[str, float]:
     pairs = {name: pooled(binned.current, binned.reference, binned.rare) for name, binned in columns.items()}
     definition = DataDefinition(categorical_columns=list(columns))
     sides = [
-        Dataset.from_pandas(
-            pd.DataFrame({
-                name: pd.Categorical.from_codes(
-                    np.repeat(np.arange(len(pairs[name][place])), pairs[name][place]), [*binned.labels, RARE]
-                )
-                for name, binned in columns.items()
-            }),
-            data_definition=definition,
-        )
-        for place in (0, 1)
+        Dataset.from_pandas(pd.DataFrame(_filled_up(columns, pairs, side)), data_definition=definition)
+        for side in (0, 1)
     ]
     preset = DataDriftPreset(
         columns=list(columns),
@@ -220,6 +212,23 @@ def report(columns: Mapping[str, Binned], folder: Path) -> dict[str, float]:
         metric["config"]["column"]: float(metric["value"])
         for metric in found["metrics"]
         if metric["config"]["type"].endswith("ValueDrift")
+    }
+
+
+def _filled_up(columns: Mapping[str, Binned], pairs: Mapping[str, tuple[Any, Any]], side: int) -> dict[str, Any]:
+    """The counts of one side as rows of a table, shorter columns ended by rows without a value, which Evidently leaves out.
+
+    A feature that is held against its own weekdays has fewer rows in the reference than one that is held against all.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    codes = {name: np.repeat(np.arange(len(pair[side])), pair[side]) for name, pair in pairs.items()}
+    rows = max(map(len, codes.values()))
+    return {
+        name: pd.Categorical.from_codes(
+            np.pad(found, (0, rows - len(found)), constant_values=-1), [*columns[name].labels, RARE]
+        )
+        for name, found in codes.items()
     }
 
 

@@ -1,9 +1,7 @@
 """Which checks of a version argue for a retrain, and which of them are evidence apart from each other. Pure.
 
-Three rules beside the thresholds keep the policy from missing what lasts and from counting one thing twice:
+Two rules beside the thresholds keep the policy from counting one thing twice:
 
-- A feature that drifted in one of the last ``window`` checks counts on while it is still beyond its warning level. A shift
-  that lasts hovers around its threshold from day to day, and many features are seldom beyond it on the same day.
 - Merged windows that share a day count once.
 - Labels that two checks share count once, since a quality figure reads up to a week of them.
 """
@@ -18,7 +16,6 @@ from functools import cached_property
 from monitoring.contract import CheckRow, DriftPolicy
 
 DAY = dt.timedelta(days=1)
-ROUNDING = 1e-9  # of a sum of weights
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,7 @@ class Seen:
             return False
         undone = row.share_only and row.score is not None and row.score < self.share
         by_itself = row.hit and not row.quality_only and not undone
-        return by_itself or row.partition in self.alerts or self.lasting(row) >= self.share - ROUNDING
-
-    def lasting(self, row: CheckRow) -> float:
-        """The importance of the features that drift in a check, or did in one of the last ones and still warn."""
-        found = dict(row.drifted)
-        for earlier in self.back(row)[1:]:
-            found |= {name: weight for name, weight in row.warned.items() if name in earlier.drifted}
-        return sum(found.values())
+        return by_itself or row.partition in self.alerts
 
     def back(self, row: CheckRow) -> list[CheckRow]:
         """The checked rows of the last ``window`` consecutive windows up to a row, newest first, no day shared by two.
@@ -68,17 +58,9 @@ class Seen:
         return found
 
     def reasons(self, row: CheckRow) -> tuple[str, ...]:
-        """The reasons of a check, with what lasts and what was said from outside."""
-        lasts, said = self.lasting(row), self.alerts.get(row.partition)
-        more = []
-        if row.score is not None and row.score < self.share - ROUNDING <= lasts:
-            more.append(
-                f"{lasts:.2f} of the importance drifted within {self.policy.window} checks and still warns "
-                f"(trigger {self.share:.2f})"
-            )
-        if said is not None:
-            more.append(f"alert from outside: {said}")
-        return (*more, *row.reasons)
+        """The reasons of a check, and before them what was said from outside."""
+        said = self.alerts.get(row.partition)
+        return row.reasons if said is None else (f"alert from outside: {said}", *row.reasons)
 
     def agreeing(self) -> list[CheckRow]:
         """The hits of the last ``window`` checks that are evidence apart from each other, newest first.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from monitoring.baseline import Limits, Monitored
+from monitoring.baseline import Limits, Monitored, Usual
 from monitoring.contract import DRIFTED, DriftPolicy, Estimate, Finding, Quality
 from monitoring.drift import Binned, Bins, Distance, finite, nulls, psi
 from monitoring.words import moved_category, moved_mean, moved_nulls, new_categories, title
@@ -31,6 +33,9 @@ class Figures(BaseModel, frozen=True, extra="forbid"):
     mean_reference: float | None = None
     median: float | None = None
     bins: tuple[int, ...] = Field(default=(), description="Counts of the window; the last is of nulls.")
+    bins_reference: tuple[int, ...] = Field(
+        default=(), description="Counts of the reference's days of the same weekdays, in the same bins."
+    )
     new_categories: tuple[str, ...] = Field(default=(), description="Bins that the reference lacks, before the last.")
 
 
@@ -71,18 +76,22 @@ def _unmeasured(feature: Monitored, kind: Literal["missing", "type"], what: str)
 
 
 def measure(
-    feature: Monitored, values: npt.NDArray[Any], days: int, policy: DriftPolicy, distance: Distance = psi
+    feature: Monitored,
+    values: npt.NDArray[Any],
+    partitions: Sequence[dt.date],
+    policy: DriftPolicy,
+    distance: Distance = psi,
 ) -> Figures:
-    """The figures of one feature's values [B], B > 0, in a window of ``days`` partitions; DataFault on a NaN score.
+    """The figures of one feature's values [B], B > 0, in a window of these partitions; DataFault on a NaN score.
 
     ``distance`` takes the counts of window and reference, and the share below which bins are pooled.
     """
-    limits = feature.limit(days)
+    limits, usual = feature.limit(len(partitions)), feature.usual(partitions)
     known = values[~nulls(values)]
     bins = Bins(feature.kind, feature.edges, feature.categories)
     wider = bins.extended(values)
     counts = np.bincount(wider.codes(values), minlength=wider.width)
-    before = _before(feature, wider.width)
+    before = np.array([*usual.counts[:-1], *[0] * (wider.width - bins.width), usual.counts[-1]])
     unseen = float(counts[bins.width - 1 : wider.width - 1].sum() / len(values)) if wider.width > bins.width else 0.0
     rare = policy.rare_share if feature.kind == "categorical" else 0.0
     figures = Figures(
@@ -90,14 +99,15 @@ def measure(
         psi=finite(float(distance(counts, before, rare)), f"drift of '{feature.name}'"),
         psi_threshold=max(policy.psi_drift, limits.psi),
         null_share=1 - len(known) / len(values),
-        null_share_reference=feature.null_share,
+        null_share_reference=usual.null_share,
         null_threshold=max(policy.null_drift, limits.nulls),
         unseen_share=unseen,
         unseen_threshold=max(policy.unseen_drift, limits.unseen),
         mean=float(known.mean()) if feature.kind == "numeric" and len(known) else None,
-        mean_reference=feature.mean,
+        mean_reference=usual.mean,
         median=float(np.median(known)) if feature.kind == "numeric" and len(known) else None,
         bins=tuple(counts.tolist()),
+        bins_reference=tuple(before.tolist()),
         new_categories=wider.categories[len(bins.categories) :],
     )
     kind, score, threshold = _verdict(figures, limits, stuck=_stuck(feature, known, limits, policy), policy=policy)
@@ -107,14 +117,9 @@ def measure(
         score=score,
         threshold=threshold,
         weight=feature.weight,
-        words=_words(kind, feature, figures, wider),
+        words=_words(kind, feature, figures, usual),
     )
     return figures.model_copy(update={"finding": finding})
-
-
-def _before(feature: Monitored, width: int) -> npt.NDArray[np.int64]:
-    """The reference's counts, with zeros for the new categories of a window."""
-    return np.array([*feature.counts[:-1], *[0] * (width - len(feature.counts)), feature.counts[-1]])
 
 
 def binned(feature: Monitored, figures: Figures, policy: DriftPolicy) -> Binned:
@@ -123,7 +128,7 @@ def binned(feature: Monitored, figures: Figures, policy: DriftPolicy) -> Binned:
     return Binned(
         labels=bins.labels,
         current=np.array(figures.bins),
-        reference=_before(feature, len(figures.bins)),
+        reference=np.array(figures.bins_reference),
         threshold=figures.psi_threshold or policy.psi_drift,
         rare=policy.rare_share if feature.kind == "categorical" else 0.0,
     )
@@ -170,21 +175,20 @@ def _verdict(figures: Figures, limits: Limits, *, stuck: bool, policy: DriftPoli
     )
 
 
-def _words(kind: str, feature: Monitored, figures: Figures, wider: Bins) -> str:
+def _words(kind: str, feature: Monitored, figures: Figures, usual: Usual) -> str:
     after = figures.null_share or 0.0
     if kind == "empty":
-        return f"{title(feature.name)}: every value is null (null share was {feature.null_share:.1%})"
+        return f"{title(feature.name)}: every value is null (null share was {usual.null_share:.1%})"
     if kind == "constant":
         return f"{title(feature.name)}: one single value in all rows, the reference never had that"
     if kind == "nulls":
-        return moved_nulls(feature.name, feature.null_share, after)
+        return moved_nulls(feature.name, usual.null_share, after)
     if kind == "unseen":
-        return new_categories(feature.name, wider.categories[len(feature.categories) :], figures.unseen_share)
+        return new_categories(feature.name, figures.new_categories, figures.unseen_share)
     if feature.kind == "numeric":
-        return moved_mean(feature.name, (feature.mean, figures.mean), (feature.median, figures.median))
-    return moved_category(
-        feature.name, _shares(feature.categories, feature.counts), _shares(wider.categories, figures.bins)
-    )
+        return moved_mean(feature.name, (usual.mean, figures.mean), (usual.median, figures.median))
+    names = (*feature.categories, *figures.new_categories)
+    return moved_category(feature.name, _shares(feature.categories, usual.counts), _shares(names, figures.bins))
 
 
 def _shares(categories: tuple[str, ...], counts: tuple[int, ...]) -> dict[str, float]:
@@ -192,6 +196,19 @@ def _shares(categories: tuple[str, ...], counts: tuple[int, ...]) -> dict[str, f
     return {name: count / total for name, count in zip(categories, counts, strict=False)}
 
 
-def drifted_share(findings: list[Finding]) -> float:
-    """The sum of the weights of the drifted features, in [0, 1]."""
-    return min(sum(finding.weight for finding in findings if finding.kind in DRIFTED), 1.0)
+def extent(finding: Finding) -> float:
+    """How far a feature has drifted, in [0, 1]: beyond its threshold wholly, beyond its warning level by its way to there.
+
+    A shift that lasts hovers around any threshold from day to day. Counted whole or not at all it needs a threshold so low
+    that seasons pass it too; counted in part it is seen at a higher one (docs/adr/0011).
+    """
+    if finding.kind in DRIFTED:
+        return 1.0
+    if finding.kind != "warn" or finding.score is None or not finding.threshold:
+        return 0.0
+    return min(finding.score / finding.threshold, 1.0)
+
+
+def drifted_share(findings: Sequence[Finding]) -> float:
+    """The sum of the features' weights, each times its extent, in [0, 1]."""
+    return min(sum(finding.weight * extent(finding) for finding in findings), 1.0)

@@ -90,7 +90,7 @@ def _feature(feature: Monitored, given: Compared) -> Figures:
 
 
 def _measured(feature: Monitored, values: np.ndarray, given: Compared) -> Figures:
-    return measure(feature, values, len(given.window.partitions), given.policy, given.distance)
+    return measure(feature, values, given.window.partitions, given.policy, given.distance)
 
 
 def _prediction_threshold(given: Compared) -> float:
@@ -104,7 +104,8 @@ def _label(labels: Labelled, given: Compared) -> Figures | None:
     known = labels.label
     if given.baseline.label.kind == "categorical":
         known = np.where(known > 0, "1", "0").astype(object)
-    return measure(given.baseline.label, known, len(np.unique(labels.day)), given.policy, given.distance)
+    days = [labels.partitions[number] for number in np.unique(labels.day)]
+    return measure(given.baseline.label, known, days, given.policy, given.distance)
 
 
 def _label_notes(given: Compared, partial: int) -> list[str]:

@@ -1,7 +1,8 @@
 """Step: freezes what a live version knows as normal, and how far its own days lie apart.
 
-Each block of 1, 2, ... days of the reference is scored against its other days. A feature drifts only above the
-``block_quantile`` of these scores, so what is seasonal or autocorrelated is quiet by its own history (decisions.md 1.2b).
+Each block of 1, 2, ... days of the reference is scored against its other days of the same weekdays, as a window is
+later. A feature drifts only above the ``block_quantile`` of these scores, so what is seasonal or autocorrelated is quiet by
+its own history (decisions.md 1.2b), and a weekly wave cancels (docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 
 from artifacts.step import DataFault, progress, step
 from artifacts.store import publish, read_ref
-from monitoring.baseline import LABEL, PREDICTION, Baseline, Limits, Monitored
+from monitoring.baseline import LABEL, PREDICTION, Baseline, Limits, Monitored, Usual
 from monitoring.contract import DriftPolicy, ReferenceRef, ReferenceSpec
 from monitoring.drift import Bins, bins_of, day_counts, finite, nulls, psi, sliding
 from monitoring.windows import ReferenceRows, column, generator, reference_rows, sample
@@ -29,6 +31,7 @@ from training.contract import Columns, EvaluationRef
 from training.encoding import encode
 
 Kind = Literal["numeric", "categorical"]
+WEEK = 7
 
 
 def freeze(spec: ReferenceSpec) -> ReferenceRef:
@@ -39,10 +42,11 @@ def freeze(spec: ReferenceSpec) -> ReferenceRef:
     rows = reference_rows(spec.final.dataset, spec.final.train_last, tuple(features), spec.policy, spec.seed)
     progress(0.3, "scoring the reference with the live model")
     scores = package_scores(spec.package, {name: column(rows.table, name, kind) for name, kind in features.items()})
+    day = np.array([each.toordinal() for each in rows.days])[rows.day]
     monitored = []
     for number, (name, kind) in enumerate(features.items()):
         progress(0.4 + 0.5 * number / len(features), f"scoring the reference's own days: {name}")
-        monitored.append(monitor(name, kind, weights[name], column(rows.table, name, kind), rows.day, spec.policy))
+        monitored.append(monitor(name, kind, weights[name], column(rows.table, name, kind), day, spec.policy))
     label: Kind = "categorical" if spec.final.task == "classification" else "numeric"
     baseline = Baseline(
         model=spec.model,
@@ -53,8 +57,8 @@ def freeze(spec: ReferenceSpec) -> ReferenceRef:
         rows=rows.table.num_rows,
         blocks=len(rows.days),
         features=tuple(monitored),
-        prediction=monitor(PREDICTION, "numeric", 0.0, scores, rows.day, spec.policy),
-        label=monitor(LABEL, label, 0.0, column(rows.table, "label", label), rows.day, spec.policy),
+        prediction=monitor(PREDICTION, "numeric", 0.0, scores, day, spec.policy),
+        label=monitor(LABEL, label, 0.0, column(rows.table, "label", label), day, spec.policy),
     )
     return _publish(spec, rows, scores, baseline)
 
@@ -120,13 +124,14 @@ def monitor(
     day: npt.NDArray[np.int64],
     policy: DriftPolicy,
 ) -> Monitored:
-    """One feature's bins, counts and block limits from its values [B] and their day numbers [B]."""
+    """One feature's bins, counts and block limits from its values [B], sorted by day, and their dates' ordinals [B]."""
     bins = bins_of(values, kind, policy.bins)
     codes = bins.codes(values)
-    per_day = day_counts(codes, day, bins.width)
+    ordinals, number = np.unique(day, return_inverse=True)
+    per_day, weekday = day_counts(codes, number, bins.width), weekdays_of(ordinals, policy.weekday_weeks)
     known = values[~nulls(values)]
     longest = min(policy.merge_partitions, len(per_day) - 1)
-    common, common_share = most_common(known, len(values))
+    common, common_share = most_common(known, len(values), bins, per_day.sum(axis=0))
     low, high = day_range(values if kind == "numeric" else np.where(nulls(values), np.nan, codes), day)
     return Monitored(
         name=name,
@@ -140,16 +145,45 @@ def monitor(
         common=common,
         common_share=common_share,
         limits=tuple(
-            block_limits(name, bins, per_day, (low, high), length, policy) for length in range(1, longest + 1)
+            block_limits(name, bins, Days(per_day, weekday, low, high), length, policy)
+            for length in range(1, longest + 1)
         ),
+        weekdays=tuple(
+            usual(kind, values[weekday[number] == which], per_day[weekday == which].sum(axis=0))
+            for which in range(WEEK)
+        )
+        if weekday.any()
+        else (),
     )
 
 
-def most_common(known: npt.NDArray[Any], rows: int) -> tuple[float | str | None, float]:
-    """The most frequent of the known values and its share of all ``rows``."""
+def weekdays_of(ordinals: npt.NDArray[np.int64], weeks: int) -> npt.NDArray[np.int64]:
+    """The weekday of each date [days], Monday 0; all 0 when one weekday occurs less than ``weeks`` times: all count alike."""
+    weekday = (ordinals - 1) % WEEK
+    few = int(np.bincount(weekday, minlength=WEEK).min()) < weeks
+    return np.zeros_like(weekday) if few else weekday
+
+
+def usual(kind: Literal["numeric", "categorical"], values: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> Usual:
+    """What is usual of the values [B] of some days, with their counts per bin."""
+    known = values[~nulls(values)] if kind == "numeric" else values[:0]
+    return Usual(
+        counts=tuple(counts.tolist()),
+        mean=float(known.mean()) if len(known) else None,
+        median=float(np.median(known)) if len(known) else None,
+    )
+
+
+def most_common(
+    known: npt.NDArray[Any], rows: int, bins: Bins, per_bin: npt.NDArray[np.int64]
+) -> tuple[float | str | None, float]:
+    """The most frequent of the known values and its share of all ``rows``; categories are counted already."""
     if not len(known):
         return None, 0.0
-    values, counts = np.unique(known if known.dtype.kind == "f" else known.astype(str), return_counts=True)
+    if bins.kind == "categorical":
+        most = int(per_bin[:-1].argmax())
+        return bins.categories[most], float(per_bin[most] / rows)
+    values, counts = np.unique(known, return_counts=True)
     place = int(counts.argmax())
     return values[place].item(), float(counts[place] / rows)
 
@@ -160,25 +194,42 @@ def day_range(values: npt.NDArray[Any], day: npt.NDArray[np.int64]) -> tuple[npt
     return np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
 
 
-def block_limits(
-    name: str,
-    bins: Bins,
-    per_day: npt.NDArray[np.int64],
-    ranges: tuple[npt.NDArray[Any], npt.NDArray[Any]],
-    length: int,
-    policy: DriftPolicy,
-) -> Limits:
-    """The limits for blocks of ``length`` days: each run of days against all other days, counts [days, width]."""
-    block = sliding(per_day, length)
-    rest = per_day.sum(axis=0) - block
+class Days(NamedTuple):
+    """The days of a reference: counts [days, width], weekday [days], smallest and largest value [days]."""
+
+    counts: npt.NDArray[np.int64]
+    weekday: npt.NDArray[np.int64]
+    low: npt.NDArray[Any]
+    high: npt.NDArray[Any]
+
+
+def others(counts: npt.NDArray[np.int64], weekday: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    """What each run of ``length`` days is held against: for each of its days, all other days of that weekday.
+
+    Counts [days, width] -> [days - length + 1, width]. With one weekday for all days it is ``length`` times the rest.
+    """
+    total = np.zeros((len(counts) - length + 1, counts.shape[1]), dtype=np.int64)
+    for which in np.unique(weekday):
+        here = weekday == which
+        own = np.where(here[:, None], counts, 0)
+        total += sliding(here.astype(np.int64)[:, None], length) * (own.sum(axis=0) - sliding(own, length))
+    return total
+
+
+def block_limits(name: str, bins: Bins, days: Days, length: int, policy: DriftPolicy) -> Limits:
+    """The limits for blocks of ``length`` days: each run of days against its ``others``."""
+    block, rest = sliding(days.counts, length), others(days.counts, days.weekday, length)
     rare = policy.rare_share if bins.kind == "categorical" else 0.0
     scores = psi(block, rest, rare)
     null_share = block[:, -1] / block.sum(axis=1)
     differences = np.abs(null_share - rest[:, -1] / rest.sum(axis=1))
-    unseen = np.where(rest[:, :-1] == 0, block[:, :-1], 0).sum(axis=1) / block.sum(axis=1)
+    known = (
+        days.counts.sum(axis=0) > block
+    )  # on any other day: a window's new categories are new to the whole reference
+    unseen = np.where(known[:, :-1], 0, block[:, :-1]).sum(axis=1) / block.sum(axis=1)
     low, high = (
         reduce(np.lib.stride_tricks.sliding_window_view(side, length), axis=1)
-        for reduce, side in zip((np.fmin.reduce, np.fmax.reduce), ranges, strict=True)
+        for reduce, side in ((np.fmin.reduce, days.low), (np.fmax.reduce, days.high))
     )
     quantile = policy.block_quantile
     return Limits(

@@ -34,7 +34,7 @@ from monitoring import quality
 from monitoring.audit import effect, precision
 from monitoring.baseline import LABEL, PREDICTION, Baseline
 from monitoring.contract import AgeLoss, CheckRow, Decision, DriftPolicy, EffectEvidence, RetrainRow, Situation
-from monitoring.drift import bins_of, psi
+from monitoring.drift import Bins, bins_of, psi
 from monitoring.measure import Compared, measure_window
 from monitoring.policy import decide, row_of
 from monitoring.reference import monitor
@@ -44,6 +44,7 @@ from training.recipes.flight_delay import COLUMNS, MODEL, SEED
 from training.scoring import paired_gains
 
 FIXED_PSI = 0.2  # what the fixed rule asks of a feature
+EPOCH = dt.date(1970, 1, 1).toordinal()
 RETRAIN_COST = 0.1  # log loss x days: what a model that is 0.01 worse loses in ten days
 
 KINDS: tuple[tuple[Literal["numeric", "categorical"], tuple[str, ...]], ...] = (
@@ -99,8 +100,7 @@ def version(flights: Flights, decided: dt.date, policy: DriftPolicy) -> Version:
     """What ``monitoring.reference`` freezes for a version: its own last 90 days, scored by itself."""
     fit, rows = flights.fit(decided), flights.between(decided - policy.reference_days * ONE, decided - ONE)
     part = flights.table.slice(rows.start, rows.stop - rows.start)
-    number = (flights.day[rows] - flights.day[rows.start]).astype(np.int64)
-    number = np.unique(number, return_inverse=True)[1]
+    number = flights.day[rows].astype(np.int64) + EPOCH
 
     def watch(name: str, kind: Any, values: npt.NDArray[Any], weight: float = 0.0) -> Any:
         return monitor(name, kind, weight, values, number, policy)
@@ -113,7 +113,7 @@ def version(flights: Flights, decided: dt.date, policy: DriftPolicy) -> Version:
         first=decided - policy.reference_days * ONE,
         last=decided - ONE,
         rows=part.num_rows,
-        blocks=int(number.max()) + 1,
+        blocks=len(np.unique(number)),
         features=tuple(
             watch(name, kind, column(part, name, kind), fit.importance[name]) for kind, names in KINDS for name in names
         ),
@@ -256,35 +256,55 @@ def audited(
 
 def fixed_psi_run(flights: Flights, last: dt.date, told: Callable[[int, int], None]) -> list[dt.date]:
     """The fixed rule: PSI of 0.2 in features with 30 % of the importance retrains, and moves the reference."""
-    policy, live, bins = DriftPolicy(), JUNE, _fixed_bins(flights, JUNE)
+    policy, live, columns = DriftPolicy(), JUNE, _columns(flights)
+    bins = _fixed_bins(flights, JUNE, columns)
     retrains, every = [], list(days(START, last))
     for place, day in enumerate(every, start=1):
         told(place, len(every))
-        rows = flights.between(day, day)
-        part = flights.table.slice(rows.start, rows.stop - rows.start)
-        share = 0.0
+        rows, share = flights.between(day, day), 0.0
         for name, (own, before) in bins.items():
-            values = column(part, name, own.kind)
-            wider = own.extended(values)
-            counts = np.bincount(wider.codes(values), minlength=wider.width)
-            wide = np.array([*before[:-1], *[0] * (wider.width - own.width), before[-1]])
-            rare = policy.rare_share if own.kind == "categorical" else 0.0
-            if float(psi(counts, wide, rare)) > FIXED_PSI:
+            counts = np.bincount(own.codes(columns[name][rows]), minlength=own.width)
+            rare = policy.rare_share if name in COLUMNS.categorical else 0.0
+            if float(psi(counts, before, rare)) > FIXED_PSI:
                 share += flights.fit(live).importance[name]
         if share >= policy.trigger_share:
             retrains.append(day)
             live = day
-            bins = _fixed_bins(flights, day)
+            bins = _fixed_bins(flights, day, columns)
     return retrains
 
 
-def _fixed_bins(flights: Flights, decided: dt.date) -> dict[str, Any]:
-    policy = DriftPolicy()
+@dataclass(frozen=True)
+class _Numbered:
+    """Bins of a column of words that is held as their numbers: one for each word of the year, and one for null."""
+
+    width: int
+
+    def codes(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The numbers themselves."""
+        return values
+
+
+def _columns(flights: Flights) -> dict[str, npt.NDArray[Any]]:
+    """The year's columns: numbers as they are, words as their numbers, since each retrain counts 90 days of them anew."""
+    found: dict[str, npt.NDArray[Any]] = {name: column(flights.table, name, "numeric") for name in COLUMNS.numeric}
+    for name in COLUMNS.categorical:
+        values = column(flights.table, name, "categorical")
+        found[name] = bins_of(values, "categorical", 2).codes(values)
+    return found
+
+
+def _fixed_bins(
+    flights: Flights, decided: dt.date, columns: dict[str, npt.NDArray[Any]]
+) -> dict[str, tuple[Bins | _Numbered, npt.NDArray[np.int64]]]:
+    """Each feature's bins and counts of the 90 days before a fit."""
+    policy, found = DriftPolicy(), {}
     rows = flights.between(decided - policy.reference_days * ONE, decided - ONE)
-    part, found = flights.table.slice(rows.start, rows.stop - rows.start), {}
-    for kind, names in KINDS:
-        for name in names:
-            values = column(part, name, kind)
-            own = bins_of(values, kind, policy.bins)
-            found[name] = own, np.bincount(own.codes(values), minlength=own.width)
+    for name, values in columns.items():
+        own: Bins | _Numbered = (
+            _Numbered(int(values.max()) + 1)
+            if name in COLUMNS.categorical
+            else bins_of(values[rows], "numeric", policy.bins)
+        )
+        found[name] = own, np.bincount(own.codes(values[rows]), minlength=own.width)
     return found

@@ -372,10 +372,18 @@ def test_the_report_shows_the_figures_that_decided(tmp_path: Path) -> None:
     day = np.repeat(np.arange(30), 100)
     number = monitor("number", "numeric", 0.5, rng.normal(size=3000), day, POLICY)
     word = monitor("word", "categorical", 0.5, rng.choice(words, 3000, p=[0.5, 0.497, 0.003]), day, POLICY)
-    current = {"number": rng.normal(0.7, 1, 900), "word": rng.choice(np.array(["a", "b", "new"], dtype=object), 900)}
-    figures = {each.name: measure(each, current[each.name], 1, POLICY) for each in (number, word)}
-    columns = {each.name: binned(each, figures[each.name], POLICY) for each in (number, word)}
+    weekly = monitor("weekly", "numeric", 0.5, rng.normal(size=3000) + 9 * (day % 7 == 0), day, POLICY)
+    assert weekly.weekdays  # held against fewer rows than the other two
+    current = {
+        "number": rng.normal(0.7, 1, 900),
+        "word": rng.choice(np.array(["a", "b", "new"], dtype=object), 900),
+        "weekly": rng.normal(size=900),
+    }
+    every = (number, word, weekly)
+    figures = {each.name: measure(each, current[each.name], (make.LAST,), POLICY) for each in every}
+    columns = {each.name: binned(each, figures[each.name], POLICY) for each in every}
     theirs = report(columns, tmp_path)
+    assert theirs.keys() == columns.keys()
     for name, shown in theirs.items():
         assert shown == pytest.approx(figures[name].psi, abs=1e-9)
     page = (tmp_path / "report.html").read_text()

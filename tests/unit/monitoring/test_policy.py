@@ -22,6 +22,7 @@ from monitoring.contract import (
     Scheduled,
     Situation,
 )
+from monitoring.findings import drifted_share
 from monitoring.policy import decide, is_hit, row_of, trigger_id
 from tests.make import monitoring as make
 
@@ -205,29 +206,7 @@ def test_after_a_pause_of_ten_days_only_the_newest_partition_triggers() -> None:
     assert {decision.suppressed_by for decision in decisions[1:9]} == {"superseded"}
 
 
-# --- what lasts, labels and alerts --------------------------------------------------------------------------------
-
-
-def test_a_feature_that_drifted_counts_on_while_it_still_warns() -> None:
-    """A shift of half a deviation has PSI 0.25: it is below 0.2 on a day in four, and back on the next."""
-    first = make.check_row(0, 0.2, drifted={"a": 0.2}, warned={"b": 0.15})
-    second = make.check_row(1, 0.15, drifted={"b": 0.15}, warned={"a": 0.2})
-    third = make.check_row(2, 0.2, drifted={"a": 0.2}, warned={"b": 0.15})
-    assert after([first]).state == "STABLE"
-    assert after([first, second]).state == "WATCH"
-    decision = after([first, second, third])
-    assert decision.retrain
-    assert "0.35 of the importance drifted within 3 checks and still warns (trigger 0.30)" in decision.reasons
-    calm = make.check_row(1, 0.15, drifted={"b": 0.15})
-    assert not after([first, calm, third]).retrain
-
-
-def test_what_lasts_is_forgotten_after_the_window_and_with_the_version() -> None:
-    first = make.check_row(0, 0.2, drifted={"a": 0.2})
-    late = [make.check_row(number, 0.15, drifted={"b": 0.15}, warned={"a": 0.2}) for number in (3, 4)]
-    assert after([first, *late]).state == "STABLE"
-    other = make.check_row(1, 0.2, drifted={"a": 0.2}, package_digest=sha256(b"older"))
-    assert after([other, make.check_row(2, 0.15, drifted={"b": 0.15}, warned={"a": 0.2})]).state == "STABLE"
+# --- labels and alerts --------------------------------------------------------------------------------
 
 
 def dropped(number: int, back: int, score: float = 0.05, **changes: Any) -> CheckRow:
@@ -437,9 +416,14 @@ def findings(draw: st.DrawFn) -> dict[str, str]:
 
 def of_findings(number: int, kinds: dict[str, str]) -> CheckRow:
     weights = {name: 0.1 + 0.1 * place for place, name in enumerate(FEATURES)}
-    drifted = {name: weights[name] for name in FEATURES if kinds[name] == "drift"}
-    warned = {name: weights[name] for name in FEATURES if kinds[name] == "warn"}
-    return make.check_row(number, sum(drifted.values()), drifted=drifted, warned=warned, share_only=True)
+    scores = {"ok": 0.01, "warn": 0.12, "drift": 0.25}
+    found = [
+        Finding(
+            feature=name, kind=kind, score=scores[kind], threshold=POLICY.psi_drift, weight=weights[name], words="-"
+        )
+        for name, kind in kinds.items()
+    ]  # fmt: skip
+    return make.check_row(number, drifted_share(found), share_only=True)
 
 
 @given(history=st.lists(findings(), min_size=1, max_size=6), place=st.integers(0, 5), feature=st.sampled_from(FEATURES))
