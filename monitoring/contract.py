@@ -261,7 +261,8 @@ class CheckRow(BaseModel, frozen=True, extra="forbid"):
     )
     excess: float | None = Field(default=None, description="Measured log loss above that at promotion, from labels.")
     drifted: dict[str, float] = Field(
-        default={}, description="The drifted features and their weights, for who reads the ledger; the score holds them."
+        default={},
+        description="The drifted features and their weights, for who reads the ledger; the score holds them.",
     )
     warned: dict[str, float] = Field(default={}, description="The features beyond their warning level only, likewise.")
     quality_only: bool = Field(default=False, description="The hit rests on labels alone.")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from monitoring.baseline import Limits, Monitored, Usual
-from monitoring.contract import DRIFTED, DriftPolicy, Estimate, Finding, Quality
+from monitoring.contract import DriftPolicy, Estimate, Finding, Quality
 from monitoring.drift import Binned, Bins, Distance, finite, nulls, psi
 from monitoring.words import moved_category, moved_mean, moved_nulls, new_categories, title
 
@@ -194,21 +194,3 @@ def _words(kind: str, feature: Monitored, figures: Figures, usual: Usual) -> str
 def _shares(categories: tuple[str, ...], counts: tuple[int, ...]) -> dict[str, float]:
     total = sum(counts)
     return {name: count / total for name, count in zip(categories, counts, strict=False)}
-
-
-def extent(finding: Finding) -> float:
-    """How far a feature has drifted, in [0, 1]: beyond its threshold wholly, beyond its warning level by its way to there.
-
-    A shift that lasts hovers around any threshold from day to day. Counted whole or not at all it needs a threshold so low
-    that seasons pass it too; counted in part it is seen at a higher one (docs/adr/0011).
-    """
-    if finding.kind in DRIFTED:
-        return 1.0
-    if finding.kind != "warn" or finding.score is None or not finding.threshold:
-        return 0.0
-    return min(finding.score / finding.threshold, 1.0)
-
-
-def drifted_share(findings: Sequence[Finding]) -> float:
-    """The sum of the features' weights, each times its extent, in [0, 1]."""
-    return min(sum(finding.weight * extent(finding) for finding in findings), 1.0)

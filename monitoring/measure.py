@@ -19,7 +19,8 @@ from monitoring import quality
 from monitoring.baseline import Baseline, Monitored
 from monitoring.contract import BROKEN, DriftPolicy
 from monitoring.drift import Distance, psi
-from monitoring.findings import CheckReport, Figures, Outcome, changed_type, drifted_share, measure, missing
+from monitoring.findings import CheckReport, Figures, Outcome, changed_type, measure, missing
+from monitoring.share import drifted_share
 from monitoring.windows import AGE, FEATURE, Labelled, Window, column, generator
 
 HOUR = dt.timedelta(hours=1)

@@ -20,6 +20,7 @@ from monitoring.audit import precision
 from monitoring.contract import DRIFTED, Cause, CheckRef, CheckRow, Decision, DriftPolicy, Situation
 from monitoring.evidence import Seen
 from monitoring.holds import passing, standing
+from monitoring.share import moved_most
 from monitoring.worth import staleness
 
 
@@ -61,13 +62,14 @@ def _drop_words(check: CheckRef) -> str:
 def row_of(check: CheckRef, policy: DriftPolicy) -> CheckRow:
     """What the ledger remembers of a check."""
     hit, reasons = is_hit(check, policy)
+    most = moved_most(check.findings) if hit else None
     return CheckRow(
         partition=check.partition,
         package_digest=check.package_digest,
         outcome=check.outcome,
         hit=hit,
         score=check.score,
-        reasons=reasons,
+        reasons=reasons if most is None else (*reasons, most),
         quality_dropped=quality_dropped(check),
         share_only=hit and len(reasons) == 1 and check.score is not None and check.score >= policy.trigger_share,
         drifted=_weights(check, DRIFTED),

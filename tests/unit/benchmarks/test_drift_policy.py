@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import drift_policy
-from benchmarks.drift.loop import evidently_default, live_through, wasserstein
+from benchmarks.drift.loop import evidently_default, first_version, live_through, version, wasserstein
 from benchmarks.drift.worlds import FEATURES, MEMORY, ROWS, Plant, World
 from monitoring.contract import DriftPolicy
 
@@ -44,6 +44,23 @@ def test_a_planted_shift_retrains_and_a_broken_feed_never_does() -> None:
     broken = live_through(World(1, Plant(21, broken="null")), 26, SHORT)
     assert broken.retrains == []
     assert set(broken.states[1:]) == {"DATA_INCIDENT"}
+
+
+def test_a_weekly_wave_is_no_drift_though_one_day_of_it_is_far_from_the_mean_of_all() -> None:
+    policy = DriftPolicy(reference_days=35)
+    life = live_through(World(2, Plant(wave=1.0)), 35 + 20, policy)
+    assert life.retrains == []
+    assert set(life.states) == {"STABLE"}
+
+
+def test_scenarios_that_begin_alike_share_their_first_version() -> None:
+    kept = [World(4).day()] * 20
+    planted = first_version(World(4, Plant(20, 1.0)), kept, SHORT)
+    assert planted is first_version(World(4, Plant(30, broken="null")), kept, SHORT)
+    world = World(4)
+    own = version(0, world, 19, [world.day() for _ in range(20)], SHORT)
+    assert planted.baseline == own.baseline
+    assert first_version(World(4, Plant(wave=0.5)), kept, SHORT).baseline != own.baseline
 
 
 def test_what_cannot_be_learnt_costs_two_retrains_and_then_a_person() -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from monitoring.baseline import Monitored
 from monitoring.contract import DriftPolicy, Finding
-from monitoring.findings import Figures, drifted_share, extent, measure, missing
+from monitoring.findings import Figures, measure, missing
 from monitoring.reference import monitor, others, weekdays_of
+from monitoring.share import drifted_share, extent
 
 POLICY = DriftPolicy()
 TODAY = (dt.date(2013, 9, 2),)  # a Monday
@@ -94,6 +95,15 @@ def test_a_feature_is_compared_with_its_own_days_of_the_same_length() -> None:
     assert measure(seasonal, today + 20, TODAY, POLICY).finding.kind == "drift"
     assert seasonal.limit(6).psi < seasonal.limit(1).psi
     assert seasonal.limit(99) == seasonal.limits[-1]
+
+
+@pytest.mark.covers("field-reports 109")
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_more_rows_make_no_drift_of_what_is_too_small_to_matter(size: int) -> None:
+    """A test of significance rejects 0.05 deviations in nearly every window of 100,000 rows; a distance does not grow."""
+    today = np.random.default_rng(12).normal(size=size)
+    assert found(NUMBERS, today + 0.05).finding.kind == "ok"
+    assert found(NUMBERS, today + 0.7).finding.kind == "drift"
 
 
 def test_the_share_counts_importance_not_columns() -> None:

@@ -22,8 +22,8 @@ from monitoring.contract import (
     Scheduled,
     Situation,
 )
-from monitoring.findings import drifted_share
 from monitoring.policy import decide, is_hit, row_of, trigger_id
+from monitoring.share import drifted_share
 from tests.make import monitoring as make
 
 POLICY = DriftPolicy()
@@ -87,6 +87,7 @@ def test_only_a_confirmed_drop_in_skill_is_a_hit() -> None:
     assert row_of(make.check_ref(quality=quality(-0.01)), POLICY).quality_dropped
 
 
+@pytest.mark.covers("field-reports 113")
 @pytest.mark.parametrize("changes", [{"score": None}, {"score": float("nan")}, {"prediction_psi": float("nan")}])
 def test_a_figure_that_is_no_number_is_never_a_pass(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="no pass"):
@@ -374,6 +375,7 @@ def test_the_row_of_a_check_knows_what_its_hit_rests_on() -> None:
     by_share = row_of(make.check_ref(score=0.4, findings=(finding, warned)), POLICY)
     assert (by_share.share_only, by_share.quality_only) == (True, False)
     assert (by_share.drifted, by_share.warned) == ({"a": 0.4}, {"b": 0.1})
+    assert by_share.reasons[1] == "moved most: a: moved; a: moved"
     fell = quality(-0.01).model_copy(update={"first": make.LAST, "last": make.LAST})
     by_labels = row_of(make.check_ref(quality=fell), POLICY)
     assert (by_labels.share_only, by_labels.quality_only) == (False, True)
