@@ -59,15 +59,15 @@ class Scenario:
 
 
 SCENARIOS = {
-    "no drift": Scenario(Plant(), 365, 20),
-    "weekly wave": Scenario(Plant(wave=0.5), 120, 20),
+    "no drift": Scenario(Plant(), 365, 10),
+    "weekly wave": Scenario(Plant(wave=0.5), 120, 10),
     "sudden": Scenario(Plant(BEFORE, 0.5), 30, 200, until_first=True),
-    "gradual": Scenario(Plant(BEFORE, 0.5, days=30), 60, 20, until_first=True),
-    "one feature": Scenario(Plant(BEFORE, 1.0, held=0.05), 30, 20, until_first=True),
-    "label only": Scenario(Plant(BEFORE, relation=True), 30, 20, until_first=True),
+    "gradual": Scenario(Plant(BEFORE, 0.5, days=30), 60, 10, until_first=True),
+    "one feature": Scenario(Plant(BEFORE, 1.0, held=0.05), 30, 10, until_first=True),
+    "label only": Scenario(Plant(BEFORE, relation=True), 30, 10, until_first=True),
     "broken feed": Scenario(Plant(BEFORE, broken="null"), 30, 10),
     "stuck feed": Scenario(Plant(BEFORE, broken="constant"), 30, 10),
-    "unlearnable": Scenario(Plant(BEFORE, 0.5, relation=True), 60, 20, promoted=False),
+    "unlearnable": Scenario(Plant(BEFORE, 0.5, relation=True), 60, 10, promoted=False),
     "sudden, louder days": Scenario(Plant(BEFORE, 0.5), 30, 40, until_first=True, level=0.1),
 }
 EXPECTED = {"sudden", "sudden, louder days", "gradual", "label only", "unlearnable"}  # elsewhere each retrain is false

@@ -43,7 +43,7 @@ def summary(found: CheckReport, baseline: Baseline) -> str:
 def _verdict(found: CheckReport) -> str:
     colour = {"checked": COLOURS["ok"], "incident": COLOURS["broken"], "insufficient": COLOURS["warn"]}[found.outcome]
     words = {
-        "checked": f"{found.score or 0:.2f} of the model's importance has drifted.",
+        "checked": f"{found.score or 0:.2f} of the model's importance has drifted, warnings counted in part.",
         "incident": "The feed is broken: a data incident, which never starts a retrain.",
         "insufficient": "Too few rows to say anything of drift.",
     }[found.outcome]
