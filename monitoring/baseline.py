@@ -52,7 +52,7 @@ class Monitored(BaseModel, frozen=True, extra="forbid"):
     limits: tuple[Limits, ...] = Field(min_length=1, description="For windows of 1, 2, ... days.")
     weekdays: tuple[Usual, ...] = Field(
         default=(),
-        description="What is usual on each weekday, Monday first; empty when the reference has too few weeks.",
+        description="What is usual on each weekday, Monday first; empty where the weekday does not explain the days.",
     )
 
     def usual(self, partitions: Sequence[dt.date]) -> Usual:

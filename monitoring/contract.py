@@ -85,7 +85,7 @@ class DriftPolicy(BaseModel, frozen=True, extra="forbid"):
     weekday_weeks: int = Field(
         default=4,
         gt=1,
-        description="Days of each weekday that a reference needs for a window to be held against the same weekdays, so that "
+        description="Days of each weekday that a reference needs for a feature to be held against the same weekdays, so that "
         "a weekly wave cancels (docs/adr/0011); with fewer it is held against all days.",
     )
     minimum_blocks: int = Field(

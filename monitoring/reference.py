@@ -1,7 +1,7 @@
 """Step: freezes what a live version knows as normal, and how far its own days lie apart.
 
-Each block of 1, 2, ... days of the reference is scored against its other days of the same weekdays, as a window is
-later. A feature drifts only above the ``block_quantile`` of these scores, so what is seasonal or autocorrelated is quiet by
+Each block of 1, 2, ... days of the reference is scored against its other days, as a window is later: those of the same
+weekdays for a feature that a week explains, else all. A feature drifts only above the ``block_quantile`` of these scores, so what is seasonal or autocorrelated is quiet by
 its own history (decisions.md 1.2b), and a weekly wave cancels (docs/adr/0011).
 """
 
@@ -128,11 +128,12 @@ def monitor(
     bins = bins_of(values, kind, policy.bins)
     codes = bins.codes(values)
     ordinals, number = np.unique(day, return_inverse=True)
-    per_day, weekday = day_counts(codes, number, bins.width), weekdays_of(ordinals, policy.weekday_weeks)
+    per_day = day_counts(codes, number, bins.width)
+    low, high = day_range(values if kind == "numeric" else np.where(nulls(values), np.nan, codes), day)
+    days = closest(name, bins, Days(per_day, weekdays_of(ordinals, policy.weekday_weeks), low, high), policy)
     known = values[~nulls(values)]
     longest = min(policy.merge_partitions, len(per_day) - 1)
     common, common_share = most_common(known, len(values), bins, per_day.sum(axis=0))
-    low, high = day_range(values if kind == "numeric" else np.where(nulls(values), np.nan, codes), day)
     return Monitored(
         name=name,
         kind=kind,
@@ -144,15 +145,12 @@ def monitor(
         median=float(np.median(known)) if kind == "numeric" and len(known) else None,
         common=common,
         common_share=common_share,
-        limits=tuple(
-            block_limits(name, bins, Days(per_day, weekday, low, high), length, policy)
-            for length in range(1, longest + 1)
-        ),
+        limits=tuple(block_limits(name, bins, days, length, policy) for length in range(1, longest + 1)),
         weekdays=tuple(
-            usual(kind, values[weekday[number] == which], per_day[weekday == which].sum(axis=0))
+            usual(kind, values[days.weekday[number] == which], per_day[days.weekday == which].sum(axis=0))
             for which in range(WEEK)
         )
-        if weekday.any()
+        if days.weekday.any()
         else (),
     )
 
@@ -214,6 +212,19 @@ def others(counts: npt.NDArray[np.int64], weekday: npt.NDArray[np.int64], length
         own = np.where(here[:, None], counts, 0)
         total += sliding(here.astype(np.int64)[:, None], length) * (own.sum(axis=0) - sliding(own, length))
     return total
+
+
+def closest(name: str, bins: Bins, days: Days, policy: DriftPolicy) -> Days:
+    """The days with their weekdays when these explain them: single days lie closer to their weekday than to all days.
+
+    Else with one weekday for all. A wave of the week lies closer; weather, whose days differ by their own level, does not, and
+    a seventh of its days would not show how far such a day may go.
+    """
+    alike = days._replace(weekday=np.zeros_like(days.weekday))
+    if not days.weekday.any():
+        return alike
+    by_weekday, by_all = (block_limits(name, bins, each, 1, policy).psi for each in (days, alike))
+    return days if by_weekday < by_all else alike
 
 
 def block_limits(name: str, bins: Bins, days: Days, length: int, policy: DriftPolicy) -> Limits:

@@ -173,6 +173,16 @@ def test_a_weekend_on_a_monday_is_a_drift_though_weekends_are_known() -> None:
     assert measure(wave, today, on(5), POLICY).finding.kind == "ok"
 
 
+def test_days_with_a_level_of_their_own_are_held_against_all_days() -> None:
+    """Ten days of a weekday do not show how far weather may go; the storm after them must be seen all the same."""
+    own = np.random.default_rng(10)
+    level = np.repeat(own.normal(0, 5, 7 * WEEKS), 300)
+    weather = monitor("weather", "numeric", 0.4, level + own.normal(size=len(level)), ORDINALS, POLICY)
+    assert weather.weekdays == ()
+    assert sum(weather.usual(on(0)).counts) == len(level)
+    assert measure(weather, 40 + own.normal(size=900), on(0), POLICY).finding.kind == "drift"
+
+
 def test_merged_partitions_are_held_against_their_own_weekdays() -> None:
     wave = monitor("wave", "numeric", 0.4, WAVED, ORDINALS, POLICY)
     noise = np.random.default_rng(9).normal(size=(2, 450))
