@@ -121,7 +121,7 @@ def pooled(
 
 def psi(current: npt.NDArray[Any], reference: npt.NDArray[Any], rare: float = 0.0) -> Floats:
     """Population stability index of counts [..., k] against counts [..., k] -> [...], by Evidently's definition."""
-    sides = pooled(current, reference, rare)
+    sides = pooled(current, reference, rare) if rare else np.broadcast_arrays(current, reference)
     p, q = _filled(shares(sides[0])), _filled(shares(sides[1]))
     seen = (sides[0] > 0) | (sides[1] > 0)
     known = (sides[0].sum(axis=-1) > 0) & (sides[1].sum(axis=-1) > 0)

@@ -127,7 +127,8 @@ def monitor(
     """One feature's bins, counts and block limits from its values [B], sorted by day, and their dates' ordinals [B]."""
     bins = bins_of(values, kind, policy.bins)
     codes = bins.codes(values)
-    ordinals, number = np.unique(day, return_inverse=True)
+    begins = np.diff(day, prepend=day[0] - 1) != 0  # of each day: the rows are sorted by it
+    ordinals, number = day[begins], np.cumsum(begins) - 1
     per_day = day_counts(codes, number, bins.width)
     low, high = day_range(values if kind == "numeric" else np.where(nulls(values), np.nan, codes), day)
     days = closest(name, bins, Days(per_day, weekdays_of(ordinals, policy.weekday_weeks), low, high), policy)
@@ -242,11 +243,11 @@ def block_limits(name: str, bins: Bins, days: Days, length: int, policy: DriftPo
         reduce(np.lib.stride_tricks.sliding_window_view(side, length), axis=1)
         for reduce, side in ((np.fmin.reduce, days.low), (np.fmax.reduce, days.high))
     )
-    quantile = policy.block_quantile
+    beyond = np.quantile(np.stack([scores, differences, unseen]), policy.block_quantile, axis=1)
     return Limits(
-        psi=finite(float(np.quantile(scores, quantile)), f"reference block scores of '{name}'"),
-        nulls=float(np.quantile(differences, quantile)),
-        unseen=float(np.quantile(unseen, quantile)) if bins.kind == "categorical" else 0.0,
+        psi=finite(float(beyond[0]), f"reference block scores of '{name}'"),
+        nulls=float(beyond[1]),
+        unseen=float(beyond[2]) if bins.kind == "categorical" else 0.0,
         constant=float((low == high).mean()),
     )
 
