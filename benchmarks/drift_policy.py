@@ -145,10 +145,17 @@ def synthetic_figures(found: dict[str, list[Outcome]]) -> dict[str, float]:
         "unlearnable_retrains": float(max(len(each.policy) for each in found["unlearnable"])),
         "unlearnable_open": float(np.mean([each.last_state == "OPEN" for each in found["unlearnable"]])),
         "seasonal_triggers": float(sum(len(each.policy) for each in found["weekly wave"])),
+        "seasonal_triggers_same_worlds_no_wave": without_wave(found),
         "broken_feed_retrains": float(
             sum(day >= 0 for name in ("broken feed", "stuck feed") for each in found[name] for day in each.policy)
         ),
     }
+
+
+def without_wave(found: dict[str, list[Outcome]]) -> float:
+    """The retrains of the wave's worlds, in as many days, had they no wave: what the rest of these worlds asks for."""
+    pairs = zip(found["weekly wave"], found["no drift"], strict=False)
+    return float(sum(day < wave.days for wave, calm in pairs for day in calm.policy))
 
 
 def caught(outcomes: list[Outcome]) -> float:

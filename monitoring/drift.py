@@ -28,6 +28,7 @@ Distance: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any], float], Any]
 
 TINY = 1e-4  # evidently/legacy/calculations/stattests/utils.py, get_binned_data
 NULL, RARE = "(null)", "(rare)"
+NOTHING = np.array(None, dtype=object)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def nulls(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which values are null: NaN in numbers, None in text."""
     if values.dtype.kind == "f":
         return np.isnan(values)
-    return np.asarray(np.equal(values, None), dtype=bool)
+    return np.asarray(np.equal(values, NOTHING), dtype=np.bool_)
 
 
 def _places(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_], categories: Sequence[str]) -> Codes:
