@@ -103,6 +103,13 @@ class Records:
         with self._engine.connect() as connection:
             return tuple(_record(row) for row in connection.execute(query).mappings())
 
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """The names of the records that begin with a text, sorted."""
+        column = records_table.c.name
+        query = sa.select(column).distinct().where(column.startswith(prefix, autoescape=True)).order_by(column)
+        with self._engine.connect() as connection:
+            return tuple(connection.scalars(query))
+
     def put(self, name: str, value: Mapping[str, JsonValue], expected: int) -> Record:
         """Writes version ``expected + 1``; raises Conflict when ``expected`` is no longer the newest."""
         now = dt.datetime.now(dt.UTC)

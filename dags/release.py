@@ -61,27 +61,38 @@ def make(row: Pipeline) -> DAG:
     ) as dag:
 
         @task
-        def choose(params: dict[str, Any], run_id: str) -> dict[str, Any]:
-            return tasks.choose_candidate(row, params, run_id)
+        def choose(params: dict[str, Any], dag_run: Any) -> dict[str, Any]:
+            actor = getattr(dag_run, "triggering_user_name", None) or "airflow"
+            return tasks.choose_candidate(row, params, dag_run.run_id, actor)
 
         @task(trigger_rule="none_failed_min_one_success")
         def settle(candidate: dict[str, Any], staged: Any, judgement: Any) -> dict[str, Any]:
             return tasks.settle(row, Candidate.model_validate(candidate), judgement)
 
         @task(trigger_rule="all_done", outlets=[events.deployment(row.model), again])
-        def finish(candidate: dict[str, Any] | None, settled: Any, *, outlet_events: Any) -> None:
+        def finish(
+            candidate: dict[str, Any] | None, settled: Any, projections: list[Any], run_id: str, *, outlet_events: Any
+        ) -> None:
+            tasks.note_overruled(row, run_id, projections)
             if tasks.end(row, Candidate.model_validate(candidate) if candidate else None, settled):
                 outlet_events[again].add(events.package(row.model))
 
         candidate = choose()
         staged = payload(task_id="stage", call=calls.stage(row), inputs={"candidate": candidate})
+        named = payload(task_id="challenge", call=calls.challenge(row), inputs={"candidate": candidate})
         judged = payload(
             task_id="judge", call=calls.judge(row), inputs={"candidate": candidate, "staged": staged.output}
         )
         settled = settle(candidate, staged.output, judged.output)
-        aliased = payload(task_id="alias", call=calls.alias(row), inputs={"settled": settled})
+        aliased = payload(
+            task_id="alias",
+            call=calls.alias(row),
+            inputs={"settled": settled},
+            trigger_rule="none_failed_min_one_success",  # a rollback has no challenger
+        )
         unstaged = payload(task_id="unstage", call=calls.unstage(row), inputs={"settled": settled})
-        [aliased, unstaged] >> finish(candidate, settled)
+        named >> aliased  # or a late challenger would stand after the end
+        unstaged >> finish(candidate, settled, [named.output, aliased.output])
         end_in_red(dag)
     return dag
 

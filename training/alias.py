@@ -6,24 +6,19 @@ import sys
 
 from artifacts.step import DataFault, step
 from training.contract import AliasRef, AliasSpec
-from training.mlflow_store import Registry
-from training.register import PACKAGE_DIGEST
-
-CHAMPION, PREVIOUS = "champion", "previous"
-PROJECTED = "projected_"
-NONE = "none"
+from training.mlflow_store import CHALLENGER, CHAMPION, NONE, PACKAGE_DIGEST, PREVIOUS, PROJECTED, Registry
 
 
 def project(spec: AliasSpec) -> AliasRef:
-    """Sets or deletes the aliases champion and previous; doing it twice changes nothing.
+    """Sets or deletes the aliases champion, previous and challenger; doing it twice changes nothing.
 
-    DataFault when the champion's version is not there or carries another package than the one in front of traffic.
+    DataFault when a version is not there or carries another package than the routing record names.
     ``overruled`` names the aliases that stood elsewhere than the last projection had left them.
     """
     registry = Registry(spec.tracking_uri)
     if problems := _problems(spec, registry):
         raise DataFault(problems)
-    wanted = {CHAMPION: spec.champion, PREVIOUS: spec.previous}
+    wanted = {CHAMPION: spec.champion, PREVIOUS: spec.previous, CHALLENGER: spec.challenger}
     before, known = registry.aliases(spec.model), registry.model_tags(spec.model)
     overruled = tuple(
         f"{alias}={before.get(alias, NONE)}"
@@ -35,7 +30,7 @@ def project(spec: AliasSpec) -> AliasRef:
             registry.point(spec.model, alias, number)
         if known is not None and known.get(PROJECTED + alias) != _text(number):
             registry.tag_model(spec.model, PROJECTED + alias, _text(number))
-    return AliasRef(model=spec.model, champion=spec.champion, previous=spec.previous, overruled=overruled)
+    return AliasRef(model=spec.model, **wanted, overruled=overruled)
 
 
 def _text(number: int | None) -> str:
@@ -49,14 +44,17 @@ def _moved_by_hand(alias: str, before: dict[str, int], known: dict[str, str], wa
 
 def _problems(spec: AliasSpec, registry: Registry) -> list[str]:
     problems = []
-    for alias, number in ((CHAMPION, spec.champion), (PREVIOUS, spec.previous)):
+    digests = {CHAMPION: spec.package_digest, PREVIOUS: spec.previous_digest}
+    wanted = {CHAMPION: spec.champion, PREVIOUS: spec.previous, CHALLENGER: spec.challenger}
+    for alias, number in wanted.items():
         found = registry.version(spec.model, number) if number is not None else None
+        digest = digests.get(alias)
         if number is not None and found is None:
             problems.append(f"{spec.tracking_uri}: '{spec.model}' has no version {number}, wanted as {alias}")
-        elif alias == CHAMPION and found is not None and found.tags.get(PACKAGE_DIGEST) != spec.package_digest:
+        elif digest is not None and found is not None and found.tags.get(PACKAGE_DIGEST) != digest:
             problems.append(
                 f"{spec.tracking_uri}: version {number} of '{spec.model}' carries package {found.tags.get(PACKAGE_DIGEST)}, "
-                f"the champion in front of traffic is {spec.package_digest}; the alias or the tag was set by hand"
+                f"the {alias} of the routing record is {digest}; the alias or the tag was set by hand"
             )
     return problems
 

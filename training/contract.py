@@ -430,7 +430,9 @@ class AliasSpec(BaseModel, frozen=True, extra="forbid"):
     tracking_uri: OpenUrl
     champion: int | None
     previous: int | None
-    package_digest: Digest = Field(description="Digest that the champion version's tag must carry.")
+    challenger: int | None = Field(default=None, description="The version that a release is judging.")
+    package_digest: Digest | None = Field(description="Digest that the champion version's tag must carry.")
+    previous_digest: Digest | None = Field(default=None, description="That of the previous version.")
 
 
 class AliasRef(BaseModel, frozen=True, extra="forbid"):
@@ -439,6 +441,7 @@ class AliasRef(BaseModel, frozen=True, extra="forbid"):
     model: str
     champion: int | None
     previous: int | None
+    challenger: int | None = None
     overruled: tuple[str, ...] = Field(
         default=(), description="Aliases that somebody else had moved since the last projection, such as 'champion=4'."
     )

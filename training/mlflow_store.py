@@ -30,6 +30,11 @@ from artifacts.step import TryAgain
 T = TypeVar("T")
 
 TRAINING_KEY = "training_key"
+PACKAGE_URI, PACKAGE_DIGEST = "package_uri", "package_digest"
+CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
+PROJECTED = "projected_"
+"""Tag of a registered model: where the last projection has left an alias, ``NONE`` for nowhere."""
+NONE = "none"
 DUPLICATE = "duplicate_of"
 SQLITE = "sqlite:///"
 ATTEMPTS = 5
@@ -37,6 +42,7 @@ FIRST_PAUSE_SECONDS = 0.05
 PASSING = {"TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "REQUEST_LIMIT_EXCEEDED"}
 ABSENT = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}  # the second is what a missing alias gives
 PARAM_LENGTH = 6000
+MOST_MODELS = 1000
 
 
 class NotPrepared(RuntimeError):
@@ -196,6 +202,11 @@ class Registry:
         """Aliases of a model and the versions that they name; empty when there is no such model."""
         found = self._or_none(lambda: self._client.get_registered_model(model))
         return {alias: int(number) for alias, number in found.aliases.items()} if found is not None else {}
+
+    def models(self) -> tuple[str, ...]:
+        """The names of all registered models."""
+        found = self._retried(lambda: self._client.search_registered_models(max_results=MOST_MODELS))
+        return tuple(str(model.name) for model in found)
 
     def model_tags(self, model: str) -> dict[str, str] | None:
         """Tags of a registered model, or None when there is no such model."""

@@ -1,4 +1,7 @@
-"""Registers a packaged version in MLflow: one experiment per model, one run and one version per training key."""
+"""Registers a packaged version in MLflow: one experiment per model, one run and one version per training key.
+
+``python -m training.register doctor [MODEL ...]`` says where MLflow and the routing records do not agree.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import sys
 from artifacts.refs import Ref
 from artifacts.step import DataFault, progress, step
 from training.contract import FitRef, RegisterSpec, VersionRef
+from training.doctor import doctor
 from training.measures import DECIDING, GUARD, Measured
-from training.mlflow_store import TRAINING_KEY, Registry, Version
+from training.mlflow_store import PACKAGE_DIGEST, PACKAGE_URI, TRAINING_KEY, Registry, Version
 
-PACKAGE_URI, PACKAGE_DIGEST, PARTITION = "package_uri", "package_digest", "partition"
+PARTITION = "partition"
 
 
 def register(spec: RegisterSpec) -> VersionRef:
@@ -138,4 +142,6 @@ def reference(spec: RegisterSpec, found: Version) -> VersionRef:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["doctor"]:
+        sys.exit(doctor(sys.argv[2:]))
     sys.exit(step(register, RegisterSpec))

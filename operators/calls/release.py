@@ -67,13 +67,24 @@ def judge(row: Pipeline) -> StepCall:
     )
 
 
+def challenge(row: Pipeline) -> StepCall:
+    """Names the version that is being judged in MLflow's aliases."""
+
+    def spec(candidate: XCom) -> BaseModel | Skip:
+        chosen = Candidate.model_validate(candidate)
+        routing, _ = live.routing(row.model)
+        if chosen.rollback:
+            return Skip("a rollback judges nobody")
+        return plans.aliases(routing, platform().mlflow, chosen.version)
+
+    return StepCall("training.alias", "training", spec, AliasRef, effect=True)
+
+
 def alias(row: Pipeline) -> StepCall:
     """Projects the routing record onto MLflow's aliases."""
 
-    def spec(settled: XCom) -> BaseModel | Skip:
+    def spec(settled: XCom) -> BaseModel:
         routing, _ = live.routing(row.model)
-        if routing.champion is None:
-            return Skip("no version is live; there is nothing to project")
         return plans.aliases(routing, platform().mlflow)
 
     return StepCall("training.alias", "training", spec, AliasRef, effect=True)

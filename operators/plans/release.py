@@ -35,6 +35,7 @@ class Candidate(BaseModel, frozen=True, extra="forbid"):
     reason: str
     run_id: str = ""
     force: bool = False
+    actor: str = "perennial"
 
 
 def stage(package: PackageRef, name: str, triton: TritonServer) -> StageSpec:
@@ -78,14 +79,15 @@ def unstage(name: str, triton: TritonServer) -> UnstageSpec:
     return UnstageSpec(name=name, triton=triton)
 
 
-def aliases(routing: Routing, tracking_uri: str) -> AliasSpec:
-    """MLflow's aliases as the routing record says."""
-    if routing.champion is None:
-        raise LookupError(f"'{routing.model}' has no champion; there is nothing to project")
+def aliases(routing: Routing, tracking_uri: str, challenger: int | None = None) -> AliasSpec:
+    """MLflow's aliases as the routing record says; ``challenger`` is the version that a release is judging."""
+    champion, previous = routing.champion, routing.previous
     return AliasSpec(
         model=routing.model,
         tracking_uri=without_password(tracking_uri),
-        champion=routing.champion.version,
-        previous=routing.previous.version if routing.previous else None,
-        package_digest=routing.champion.package.digest,
+        champion=champion.version if champion else None,
+        previous=previous.version if previous else None,
+        challenger=challenger,
+        package_digest=champion.package.digest if champion else None,
+        previous_digest=previous.package.digest if previous else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -19,10 +19,12 @@ from operators.settings import platform
 from operators.versions import Version, versions
 from serving.confirm import unanswered
 from serving.contract import Deployed, JudgementRef, PackageRef, Routing, TritonServer
+from training.contract import AliasRef
 
 RELEASE = "release"
 PROMOTION = "promotion"
 INTENT = "promotion-intent"
+OVERRULED = "alias-overruled"
 FAILED_LIMIT = 3
 
 
@@ -46,7 +48,7 @@ def released(model: str) -> list[Released]:
     return [row for row in rows if row.outcome != "failed" or failures[row.package_digest] >= FAILED_LIMIT]
 
 
-def choose_candidate(row: Pipeline, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+def choose_candidate(row: Pipeline, params: Mapping[str, Any], run_id: str, actor: str = "perennial") -> dict[str, Any]:
     """What this run releases; skips when nothing waits, fails when a version was asked for that may not go."""
     reason, force = str(params["reason"]).strip(), bool(params["force"])
     if (params["version"] is not None or params["rollback"] or force) and not reason:
@@ -62,7 +64,13 @@ def choose_candidate(row: Pipeline, params: Mapping[str, Any], run_id: str) -> d
         version = _chosen(row, routing, params["version"], force=force)
         number, words = version.registered.version, reason or f"trained by {version.trigger}"
     chosen = Candidate(
-        model=row.model, version=number, rollback=bool(params["rollback"]), reason=words, run_id=run_id, force=force
+        model=row.model,
+        version=number,
+        rollback=bool(params["rollback"]),
+        reason=words,
+        run_id=run_id,
+        force=force,
+        actor=actor,
     )
     return chosen.model_dump(mode="json")
 
@@ -155,11 +163,13 @@ def _written(
         "package": version.registered.package.digest,
         "decision": version.decision,
         "rollback": candidate.rollback,
+        "force": candidate.force,
         "reason": candidate.reason,
         "evidence": evidence.digest if evidence else None,
         "routing_version": routing_version,
     }
-    ledger().append(PROMOTION, row.model, body, unique=promotion_name(row.model, routing_version))
+    name = promotion_name(row.model, routing_version)
+    ledger().append(PROMOTION, row.model, body, unique=name, actor=candidate.actor)
     outcome = "rolled_back_to" if candidate.rollback else "promoted"
     reasons = list(evidence.reasons) if evidence else [candidate.reason]
     _write(row, version, outcome, reasons, evidence, candidate, unique=f"release:{row.model}:{routing_version}")
@@ -195,12 +205,22 @@ def _write(
         "outcome": outcome,
         "reasons": reasons,
         "reason": candidate.reason,
+        "force": candidate.force,
         "kind": evidence.kind if evidence else None,
         "figures": evidence.figures if evidence else {},
         "evidence": evidence.digest if evidence else None,
         "evidence_uri": evidence.uri if evidence else None,
     }
-    ledger().append(RELEASE, row.model, body, unique=unique)
+    ledger().append(RELEASE, row.model, body, unique=unique, actor=candidate.actor)
+
+
+def note_overruled(row: Pipeline, run_id: str, projections: Sequence[Any]) -> tuple[str, ...]:
+    """Writes into the ledger which of MLflow's aliases somebody had moved by hand; they were not followed."""
+    found = tuple(moved for one in projections if one for moved in load(one, AliasRef).overruled)
+    if found:
+        body = {"aliases": list(found), "run_id": run_id, "reason": "set by hand in MLflow; the routing record decides"}
+        ledger().append(OVERRULED, row.model, body, unique=f"{OVERRULED}:{row.model}:{run_id}")
+    return found
 
 
 def end(row: Pipeline, candidate: Candidate | None, settled: Mapping[str, Any] | None) -> bool:

@@ -46,8 +46,11 @@ def spec(store: str, key: str, model: str = MODEL, **changes: Any) -> RegisterSp
     return RegisterSpec.model_validate({**fields, **changes})
 
 
-def alias_spec(store: str, model: str, champion: int | None, previous: int | None, key: str) -> AliasSpec:
+def alias_spec(
+    store: str, model: str, champion: int | None, previous: int | None, key: str, challenger: int | None = None
+) -> AliasSpec:
     return AliasSpec(
+        challenger=challenger,
         model=model,
         tracking_uri=store,
         champion=champion,
@@ -56,6 +59,7 @@ def alias_spec(store: str, model: str, champion: int | None, previous: int | Non
     )
 
 
+@pytest.mark.covers("field-reports 81")
 def test_a_second_call_finds_the_first_ones_version(store: str) -> None:
     first = register(spec(store, "once"))
     again = register(spec(store, "once", package=Ref(uri="file:///other", digest=sha256(b"other"))))
@@ -66,6 +70,7 @@ def test_a_second_call_finds_the_first_ones_version(store: str) -> None:
     assert other.run_id != first.run_id
 
 
+@pytest.mark.covers("field-reports 74", "field-reports 81")
 @pytest.mark.parametrize("attempt", range(3))
 def test_writers_at_the_same_time_agree_on_one_version(store: str, attempt: int) -> None:
     wanted = spec(store, f"race {attempt}", "raced")
@@ -103,6 +108,8 @@ def test_aliases_follow_the_record_and_can_be_deleted(store: str) -> None:
     ref = project(alias_spec(store, "aliased", new.version, old.version, "new"))
     assert ref.overruled == ()
     assert Registry(store).aliases("aliased") == {"champion": new.version, "previous": old.version}
+    project(alias_spec(store, "aliased", new.version, None, "new", challenger=old.version))
+    assert Registry(store).aliases("aliased") == {"champion": new.version, "challenger": old.version}
     project(alias_spec(store, "aliased", None, None, "new"))
     assert Registry(store).aliases("aliased") == {}
 
@@ -123,6 +130,9 @@ def test_a_champion_that_carries_another_package_is_refused(store: str) -> None:
         project(alias_spec(store, "swapped", other.version, None, "live"))
     with pytest.raises(DataFault, match="no version 99"):
         project(alias_spec(store, "swapped", 99, None, "live"))
+    wrong = alias_spec(store, "swapped", live.version, other.version, "live")
+    with pytest.raises(DataFault, match="the previous of the routing record is"):
+        project(wrong.model_copy(update={"previous_digest": sha256(b"else")}))
     assert Registry(store).aliases("swapped") == {"champion": live.version}
 
 

@@ -46,6 +46,14 @@ def test_names_do_not_touch_each_other(records: Records) -> None:
     assert (records.get("a").value, records.get("b").version) == ({"x": 1}, 1)
 
 
+def test_names_are_found_by_how_they_begin(records: Records) -> None:
+    for name in ("routing/b", "routing/a", "routing_c", "clock"):
+        records.put(name, {}, 0)
+    records.put("routing/a", {"x": 1}, 1)
+    assert records.names("routing/") == ("routing/a", "routing/b")
+    assert records.names("routing_") == ("routing_c",)
+
+
 def test_a_database_without_or_with_another_schema_is_refused(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path / 'none.db'}")
     with pytest.raises(SchemaMismatch, match=r"schema is absent.*operators\.ledger migrate"):

@@ -1,6 +1,8 @@
 """Promotion, refusal and rollback change the routing record by compare-and-set and leave their reasons in the ledger."""
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -19,6 +21,7 @@ from operators.tasks import sweep
 from operators.versions import record
 from serving.contract import JudgementRef
 from tests.make import control
+from training.contract import AliasRef
 
 ROW = pipeline("flight_delay")
 PARAMS = {"version": None, "rollback": False, "reason": "", "force": False}
@@ -232,3 +235,124 @@ def test_sweep_finishes_a_promotion_that_a_crash_cut(tmp_path, monkeypatch):
     assert sweep.project(ROW) is True
     assert ledger().entries(tasks.PROMOTION, ROW.model)[-1].body["finished_by"] == "sweep"
     assert sweep.project(ROW) is False
+
+
+def chosen(**params):
+    return Candidate.model_validate(tasks.choose_candidate(ROW, {**PARAMS, **params}, "run", "ada"))
+
+
+@pytest.mark.parametrize("slow", [1, 2])
+def test_of_two_promotions_at_once_the_newer_version_stays(tmp_path, slow):
+    """Both have read the same routing record; the compare-and-set lets one of them through, the other decides again."""
+    candidates = {}
+    for number, partition in ((1, OLD), (2, NEW)):
+        registered(tmp_path, number, partition)
+        candidates[number] = chosen(version=number, reason="r")
+
+    def overtaken(*_):
+        settle(candidates[3 - slow], judged(tmp_path, "pass"))
+
+    tasks.settle(ROW, candidates[slow], judged(tmp_path, "pass"), overtaken)
+    assert live_version() == 2
+    rows = ledger().entries(tasks.PROMOTION, ROW.model)
+    assert [row.body["routing_version"] for row in rows] == [1, 2] if slow == 2 else [1]
+    if slow == 1:
+        assert ledger().entries(tasks.RELEASE, ROW.model)[-1].body["outcome"] == "superseded"
+
+
+def test_promotions_in_many_threads_leave_one_row_per_routing_version(tmp_path):
+    numbers = range(1, 5)
+    for number in numbers:
+        registered(tmp_path, number, OLD + number * dt.timedelta(days=1))
+    candidates = [chosen(version=number, reason="r") for number in numbers]
+    judgement, together = judged(tmp_path, "pass"), Barrier(len(candidates))
+
+    def one(candidate):
+        waited = []
+
+        def ask(*_):  # once each: all of them have read the same routing record
+            if not waited:
+                waited.append(together.wait(30))
+
+        return tasks.settle(ROW, candidate, judgement, ask)
+
+    with ThreadPoolExecutor(len(candidates)) as pool:
+        settled = list(pool.map(one, candidates))
+    assert live_version() == 4
+    written = [row.body["routing_version"] for row in ledger().entries(tasks.PROMOTION, ROW.model)]
+    assert sorted(written) == list(range(1, live.routing(ROW.model)[1] + 1))
+    assert len(written) == sum(one["promoted"] for one in settled)
+
+
+def test_an_instant_that_runs_ahead_promotes_no_older_partition(tmp_path):
+    """A machine whose clock is a year ahead registers an old partition: the partition counts first."""
+    registered(tmp_path, 2, NEW)
+    run(tmp_path)
+    late = control.version(tmp_path, 3, OLD)
+    ahead = late.registered.model_copy(update={"created_at": late.registered.created_at + dt.timedelta(days=365)})
+    record(ledger(), late.model_copy(update={"registered": ahead}))
+    with pytest.raises(AirflowSkipException, match="older than the live one"):
+        tasks.choose_candidate(ROW, PARAMS, "run")
+    with pytest.raises(AirflowFailException, match="superseded"):
+        tasks.choose_candidate(ROW, {**PARAMS, "version": 3, "reason": "r"}, "run")
+
+
+@pytest.mark.covers("field-reports 78")
+def test_the_ledger_has_who_why_from_to_and_the_evidence_of_each_promotion(tmp_path):
+    for number, partition in ((2, NEW), (3, OLD)):
+        registered(tmp_path, number, partition)
+        settle(chosen(version=number, force=number == 3, reason="the new one is wrong"), judged(tmp_path, "pass"))
+    entry = ledger().entries(tasks.PROMOTION, ROW.model)[-1]
+    assert (entry.actor, entry.body["reason"], entry.body["force"]) == ("ada", "the new one is wrong", True)
+    assert (entry.body["from"]["version"], entry.body["to"]["version"]) == (2, 3)
+    assert entry.body["evidence"] == control.package(9).digest
+    assert ledger().verify() == []
+
+
+def test_force_without_a_reason_is_refused(tmp_path):
+    registered(tmp_path, 1)
+    with pytest.raises(AirflowFailException, match="reason: is empty"):
+        chosen(version=1, force=True)
+
+
+@pytest.mark.covers("field-reports 79")
+def test_a_rollback_stages_the_previous_version_again_and_judges_nobody(tmp_path):
+    for number, partition in ((1, OLD), (2, NEW)):
+        registered(tmp_path, number, partition)
+        run(tmp_path)
+    back = chosen(rollback=True, reason="latency").model_dump(mode="json")
+    staged = calls.stage(ROW).spec(candidate=back)
+    assert (staged.name, staged.package.digest) == ("flight_delay_v1", control.package(1).digest)
+    assert isinstance(calls.judge(ROW).spec(candidate=back, staged={}), Skip)
+    assert isinstance(calls.challenge(ROW).spec(candidate=back), Skip)
+    settle(Candidate.model_validate(back), None)
+    entry = ledger().entries(tasks.PROMOTION, ROW.model)[-1]
+    assert (entry.body["rollback"], entry.body["reason"], entry.actor) == (True, "latency", "ada")
+    assert (entry.body["from"]["version"], entry.body["to"]["version"]) == (2, 1)
+    with pytest.raises(AirflowSkipException):  # what was rolled back does not come again by itself
+        tasks.choose_candidate(ROW, PARAMS, "run")
+
+
+def test_aliases_are_the_routing_record_and_the_challenger_only_while_it_is_judged(tmp_path):
+    for number, partition in ((1, OLD), (2, NEW)):
+        registered(tmp_path, number, partition)
+        candidate = chosen()
+        named = calls.challenge(ROW).spec(candidate=candidate.model_dump(mode="json"))
+        assert (named.champion, named.challenger) == (live_version(), number)
+        settle(candidate, judged(tmp_path, "pass"))
+    after = calls.alias(ROW).spec(settled={})
+    assert (after.champion, after.previous, after.challenger) == (2, 1, None)
+    assert (after.package_digest, after.previous_digest) == (control.package(2).digest, control.package(1).digest)
+
+
+def test_an_alias_that_was_moved_by_hand_is_a_row_of_the_ledger(tmp_path):
+    results = []
+    for number, overruled in enumerate([(), ("champion=4",)]):
+        uri = file_uri(tmp_path / f"alias-{number}.json")
+        found = AliasRef(model=ROW.model, champion=2, previous=1, overruled=overruled)
+        write_bytes(uri, found.model_dump_json().encode())
+        results.append({"result": uri, "key": "k"})
+    assert tasks.note_overruled(ROW, "run", [None, results[0]]) == ()
+    for _ in range(2):
+        assert tasks.note_overruled(ROW, "run", results) == ("champion=4",)
+    assert [row.body["aliases"] for row in ledger().entries(tasks.OVERRULED, ROW.model)] == [["champion=4"]]
