@@ -11,6 +11,9 @@ Makes a version trained through a partition, or says why there is none.
 
 A run asks for an outcome: a version trained through the partition has been judged by this trigger's rules. What is done
 already is reused, so the same partition twice trains once, and a version that is live already is not made again.
+
+`backfill__<model>` does the same for a partition of the past, by hand or because `sweep` found it missing: in a pool of its own with
+one slot, so that a daily run never waits for more than one of its tasks. Its versions are registered as `backfill` and never released.
 """
 
 from __future__ import annotations
@@ -26,8 +29,10 @@ from operators.endings import end_in_red
 from operators.payload import DEFAULTS, payload
 from operators.pipelines import PIPELINES, Pipeline
 from operators.plans.retrain import Ask
+from operators.pools import IN_BACKFILL
 from operators.schedules import cron_or
 from operators.tasks import retrain as tasks
+from operators.tasks.backfill import resolve_backfill
 
 FEATURES_WAIT = dt.timedelta(hours=2)
 
@@ -48,23 +53,26 @@ def params() -> dict[str, Param]:
     }
 
 
-def make(row: Pipeline) -> DAG:
-    """The DAG of one model."""
-    again = AssetAlias(f"retrain-again/{row.model}")
+def make(row: Pipeline, *, backfill: bool = False) -> DAG:
+    """The DAG of one model; that of its backfills waits behind it at every slot, and tells nobody of its versions."""
+    kind, wakes = ("backfill", events.backfill) if backfill else ("retrain", events.retrain)
+    again, woken_by = AssetAlias(f"{kind}-again/{row.model}"), wakes(row.model)
+    asked = resolve_backfill if backfill else tasks.resolve_ask
+    told = [] if backfill else [events.package(row.model)]
     with DAG(
-        f"retrain__{row.model}",
+        f"{kind}__{row.model}",
         doc_md=__doc__,
-        schedule=cron_or(row.schedule, events.retrain(row.model)),
+        schedule=[woken_by] if backfill else cron_or(row.schedule, woken_by),
         max_active_runs=1,
-        default_args={**DEFAULTS, "owner": row.owner},
+        default_args={**DEFAULTS, "owner": row.owner, **(IN_BACKFILL if backfill else {})},
         params=params(),
-        tags=["perennial", "retrain", row.model],
+        tags=["perennial", kind, row.model],
     ) as dag:
 
         @task
         def resolve(params: dict[str, Any], dag_run: Any) -> dict[str, Any]:
             actor = getattr(dag_run, "triggering_user_name", None) or "airflow"
-            return tasks.resolve_ask(row, params, dag_run.run_type, dag_run.run_id, actor)
+            return asked(row, params, dag_run.run_type, dag_run.run_id, actor)
 
         @task.sensor(poke_interval=30, mode="reschedule", timeout=2 * FEATURES_WAIT.total_seconds(), retries=0)
         def features_ready(ask: dict[str, Any], dag_run: Any) -> bool:
@@ -77,7 +85,7 @@ def make(row: Pipeline) -> DAG:
         ) -> dict[str, Any]:
             return tasks.judge(row, Ask.model_validate(ask), validations, candidate, final, evaluation)
 
-        @task(outlets=[events.package(row.model)])
+        @task(outlets=told)
         def publish(
             ask: dict[str, Any],
             version: Any,
@@ -89,12 +97,13 @@ def make(row: Pipeline) -> DAG:
             outlet_events: Any,
         ) -> None:
             extra = tasks.record_version(Ask.model_validate(ask), version, candidate, final, evaluation, packed)
-            outlet_events[events.package(row.model)].extra = extra
+            for asset in told:
+                outlet_events[asset].extra = extra
 
         @task(trigger_rule="all_done", outlets=[again])
         def finish(ask: dict[str, Any] | None, *, outlet_events: Any) -> None:
             if tasks.end(row, Ask.model_validate(ask) if ask else None):
-                outlet_events[again].add(events.retrain(row.model))
+                outlet_events[again].add(woken_by)
 
         ask = resolve()
         ready = features_ready(ask)
@@ -110,7 +119,9 @@ def make(row: Pipeline) -> DAG:
             inputs={"ask": ask, "dataset": dataset.output, "evaluation_fit": first.output},
         )
         evaluation = payload(
-            task_id="evaluate", call=calls.evaluate(row), inputs={"candidate": first.output, "final": final.output}
+            task_id="evaluate",
+            call=calls.evaluate(row, backfill=backfill),
+            inputs={"candidate": first.output, "final": final.output},
         )
         verdict = gate(ask, [raw.output, checked.output], first.output, final.output, evaluation.output)
         onnx = payload(task_id="export", call=calls.export(row), inputs={"final": final.output, "gate": verdict})
@@ -141,3 +152,4 @@ def make(row: Pipeline) -> DAG:
 
 for pipeline in PIPELINES:
     globals()[f"retrain__{pipeline.model}"] = make(pipeline)
+    globals()[f"backfill__{pipeline.model}"] = make(pipeline, backfill=True)

@@ -28,6 +28,7 @@ from operators.tasks import sweep as tasks
 WOKEN = AssetAlias("woken-by-sweep")
 WAKES = {
     "decisions": events.retrain,
+    "gaps": events.backfill,
     "packages": events.package,
     "partitions": events.predictions,
     "unheard": events.alerts,

@@ -15,6 +15,11 @@ def retrain(model: str) -> Asset:
     return _asset(f"retrain/{model}")
 
 
+def backfill(model: str) -> Asset:
+    """There are partitions of the past that nobody has trained through; which, the ledger says."""
+    return _asset(f"backfill/{model}")
+
+
 def package(model: str) -> Asset:
     """A version has passed its gates and has been packaged and registered."""
     return _asset(f"package/{model}")

@@ -79,3 +79,4 @@ def prepare(env: dict[str, str]) -> None:
     with ThreadPoolExecutor(len(jobs)) as pool:
         for job in [pool.submit(_once, stamp, version, command, env, log) for stamp, command, log in jobs]:
             job.result()
+    _once(home / ".pools", version, [sys.executable, "-m", "operators.pools"], env, logs / "airflow-pools.log")

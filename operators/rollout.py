@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pydantic import AwareDatetime, BaseModel
 
 from artifacts.refs import Digest
-from operators.versions import Version
+from operators.versions import BACKFILL, Version
 from serving.contract import Deployed, PackageRef, Routing
 
 
@@ -74,10 +74,19 @@ def choose(
                 f"version {typed} is not registered; the versions are {[v.registered.version for v in versions]}"
             )
         version = wanted[0]
+        if version.trigger == BACKFILL:
+            raise Refused(
+                f"version {typed} is a backfill for {version.registered.partition}, and those are never released; start "
+                f"retrain__{version.registered.model} with that partition, which takes it as it is"
+            )
         if not force:
             _check(version, routing, releases, now, blocked)
         return version
-    waiting = [v for v in versions if v.registered.package.digest not in judged and not_newer(v, routing) is None]
+    waiting = [
+        v
+        for v in versions
+        if v.trigger != BACKFILL and v.registered.package.digest not in judged and not_newer(v, routing) is None
+    ]
     return max(waiting, key=rank, default=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from itertools import takewhile
 from typing import Any
 
 from airflow.sdk import Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
@@ -28,6 +29,15 @@ def cron_or(expression: str, *assets: Asset) -> Any:
     """A schedule of cron and of assets, any one of which wakes; the assets alone when cron is off."""
     when, any_of = timetable(expression), AssetAny(*assets)
     return AssetOrTimeSchedule(timetable=when, assets=any_of) if when else any_of
+
+
+def past_ticks(expression: str, since: dt.datetime, until: dt.datetime) -> tuple[dt.datetime, ...]:
+    """When cron should have woken a row within (since, until] (UTC), oldest first; none where no cron keeps to the data clock."""
+    setting = platform().schedule
+    if setting == "off" or platform().clock == "replay":
+        return ()
+    ticks = croniter(expression if setting == "on" else setting, since.astimezone(dt.UTC))
+    return tuple(takewhile(lambda tick: tick <= until, iter(lambda: ticks.get_next(dt.datetime), None)))
 
 
 def next_tick(expression: str, after: dt.datetime) -> dt.datetime | None:

@@ -13,6 +13,8 @@ from serving.contract import PackageRef
 from training.contract import EvaluationRef, FitRef, VersionRef
 
 VERSION = "version"
+BACKFILL = "backfill"
+"""Trigger of a version that was made to be compared, and is never released."""
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
@@ -55,19 +57,25 @@ def _load(uri: Uri, kind: type[ResultT]) -> ResultT:
 
 
 def record(ledger: Ledger, version: Version) -> Entry:
-    """Writes a version into the ledger; the same training key a second time is the same version."""
+    """Writes a version into the ledger; the same training key a second time is the same version.
+
+    A backfill's version that is asked for anew by a run that may release it becomes that run's, as it was registered.
+    """
     registered = version.registered
-    return ledger.append(
-        VERSION,
-        registered.model,
-        version.model_dump(mode="json"),
-        unique=f"version:{registered.model}:{registered.training_key}",
+    unique = f"version:{registered.model}:{registered.training_key}"
+    first = ledger.append(VERSION, registered.model, version.model_dump(mode="json"), unique=unique)
+    if not first.existed or first.body["trigger"] != BACKFILL or version.trigger == BACKFILL:
+        return first
+    taken = Version.model_validate(first.body).model_copy(
+        update={"trigger": version.trigger, "decision": version.decision}
     )
+    return ledger.append(VERSION, registered.model, taken.model_dump(mode="json"), unique=f"{unique}:taken")
 
 
 def versions(ledger: Ledger, model: str) -> tuple[Version, ...]:
-    """All versions of a model, in the order in which they were registered."""
-    return tuple(Version.model_validate(entry.body) for entry in ledger.entries(VERSION, model))
+    """All versions of a model, in the order in which they were registered; of one training key the last entry counts."""
+    found = (Version.model_validate(entry.body) for entry in ledger.entries(VERSION, model))
+    return tuple({version.registered.training_key: version for version in found}.values())
 
 
 def by_package(ledger: Ledger, model: str, digest: Digest) -> Version:

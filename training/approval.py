@@ -15,6 +15,8 @@ APPROVAL = "G10 approval"
 class ApprovalEvidence(BaseModel, frozen=True, extra="forbid"):
     """What is known of an approval. Instants are on the wall clock: people live on it."""
 
+    backfill: bool = False
+    """A backfill is never released, so there is nothing to agree to."""
     needed: str | None = None
     """Why a person has to agree (``gate.reason_for_approval``); None when nobody has to."""
     asked_at: AwareDatetime | None = None
@@ -32,10 +34,9 @@ def approval_verdict(evidence: ApprovalEvidence, policy: GatePolicy) -> Verdict 
 
     Nobody approves their own work, an answer after ``approval_expires`` is none, and silence until then is a no.
     """
-    if evidence.needed is None:
-        return Verdict(
-            gate=APPROVAL, status="pass", reason=f"automatic: {_automatic(policy)}", figures={"tier": policy.tier}
-        )
+    if evidence.needed is None or evidence.backfill:
+        why = "a backfill is never released" if evidence.backfill else _automatic(policy)
+        return Verdict(gate=APPROVAL, status="pass", reason=f"automatic: {why}", figures={"tier": policy.tier})
     figures: Figures = {
         "tier": policy.tier,
         "needed": evidence.needed,

@@ -336,6 +336,7 @@ class GateEvidence(BaseModel, frozen=True, extra="forbid"):
     slices: tuple[Slice, ...] = Field(default=(), description="Those of ``evaluation.json``.")
     champion_partition: dt.date | None = None
     drift_triggered: bool = False
+    backfill: bool = Field(default=False, description="Made for the past: it replaces nobody, so nobody is compared.")
     looks: tuple[Look, ...] = Field(default=(), description="What the ledger has of earlier judgements of this model.")
     code: Digest | None = Field(default=None, description="The code that trained it, a part of the training key.")
     commit: str | None = Field(

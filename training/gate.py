@@ -236,6 +236,10 @@ def champion(evidence: GateEvidence, policy: GatePolicy) -> Verdict:
     (1.645 + 0.842) * standard error > margin: one-sided 5 %, power 80 % (decisions.md 5).
     """
     evaluation = evidence.evaluation
+    if evidence.backfill:
+        return Verdict(
+            gate=CHAMPION, status="skipped", reason="a backfill replaces nobody: there is nobody to compare with"
+        )
     if evaluation.champion is None and evaluation.champion_key is None and evidence.champion_partition is None:
         return Verdict(gate=CHAMPION, status="skipped", reason="first model: there is no champion to compare with")
     decides, guards = evaluation.gain, evaluation.guard_gain

@@ -72,11 +72,11 @@ def fit(row: Pipeline, kind: str) -> StepCall:
     return StepCall("training.train", "training", spec, FitRef, job=job)
 
 
-def evaluate(row: Pipeline) -> StepCall:
-    """Candidate, champion, base rate and boosting on the newest window."""
+def evaluate(row: Pipeline, *, backfill: bool = False) -> StepCall:
+    """Candidate, champion, base rate and boosting on the newest window; a backfill meets no champion, who knows its days."""
 
     def spec(candidate: XCom, final: XCom) -> BaseModel:
-        champion = champion_version(row.model)
+        champion = None if backfill else champion_version(row.model)
         mine = load(candidate, FitRef)
         theirs = champion.evaluation_fit_ref() if champion else None
         same = theirs is not None and theirs.training_key == mine.training_key

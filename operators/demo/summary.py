@@ -12,9 +12,8 @@ from rich.text import Text
 from operators.demo.display import Display
 from operators.demo.facts import MODEL, SCRAMBLED
 from operators.demo.loop import Loop
-from operators.ledger import Entry
+from operators.ledger import RETRAIN, Entry
 from operators.tasks.release import RELEASE
-from operators.tasks.retrain import RETRAIN
 from operators.tasks.watch import DRIFT
 from operators.verdicts import GATE
 from operators.versions import Version, versions

@@ -19,6 +19,8 @@ from operators.settings import platform
 
 GENESIS: Digest = sha256(b"perennial ledger")
 DECISION, DECISION_CLOSED = "decision", "decision-closed"
+RETRAIN = "retrain"
+"""How a run of ``retrain`` or ``backfill`` has ended."""
 FAILED = "failed"
 STEP_BEGUN, STEP_FINISHED = "step-begun", "step-finished"
 

@@ -12,6 +12,7 @@ from artifacts.secret import without_password
 from feature_repo.contract import DatasetRef, Target, TrainingSetSpec, ValidateSpec, ValidationRef
 from feature_repo.snapshot import training_snapshots
 from operators.pipelines import Pipeline
+from operators.versions import BACKFILL
 from serving.contract import PackageRef, PackageSpec
 from training.contract import (
     EvaluateSpec,
@@ -35,7 +36,7 @@ class Ask(BaseModel, frozen=True, extra="forbid"):
 
     model: str
     partition: dt.date
-    trigger: Literal["scheduled", "manual", "drift"]
+    trigger: Literal["scheduled", "manual", "drift", "backfill"]
     reason: str
     decision: int | None = None
     salt: str = ""
@@ -138,6 +139,7 @@ def evidence(
         final=final,
         evaluation=evaluation,
         drift_triggered=ask.trigger == "drift",
+        backfill=ask.trigger == BACKFILL,
     )
 
 

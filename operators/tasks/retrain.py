@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,7 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from artifacts.clock import NotClosed
 from feature_repo.contract import ValidationRef
 from operators import live
-from operators.ledger import FAILED, Entry, ledger
+from operators.gaps import gaps
+from operators.ledger import FAILED, RETRAIN, Entry, ledger
 from operators.partitions import resolve
 from operators.payload import load
 from operators.pipelines import Pipeline
@@ -19,14 +21,15 @@ from operators.plans import retrain as plans
 from operators.plans.retrain import Ask
 from operators.settings import platform
 from operators.verdicts import GATE, keep, with_history
-from operators.versions import Version, by_package, record
+from operators.versions import BACKFILL, Version, by_package, record
 from serving.contract import PackageRef
 from training.approval import ApprovalEvidence, approval_verdict
 from training.contract import EvaluationRef, FitRef, Verdict, VersionRef
 from training.gate import passed, reason_for_approval, recipe_of, verdicts
 
-RETRAIN = "retrain"
 Trigger = Literal["scheduled", "manual", "drift"]
+
+log = logging.getLogger("perennial.retrain")
 
 
 def _trigger(run_type: str) -> Trigger:
@@ -64,8 +67,18 @@ def resolve_ask(row: Pipeline, params: Mapping[str, Any], run_type: str, run_id:
         salt=str(decision.id) if params["force"] else "",
         run_id=run_id,
     )
+    log.info("%s", echo(row, ask))
     _stop_when_fresh(row, ask, force=bool(params["force"]))
     return ask.model_dump(mode="json")
+
+
+def echo(row: Pipeline, ask: Ask) -> str:
+    """What a run is about to do, in one line, before any work."""
+    ends, as_of = row.calendar.ends(ask.partition), row.calendar.as_of(ask.partition)
+    return (
+        f"{ask.model}: trains through service day {ask.partition} ({row.calendar.zone}, ends {ends:%Y-%m-%dT%H:%MZ}), rows from "
+        f"{row.first} on, as known at {as_of:%Y-%m-%dT%H:%MZ}; {ask.trigger}: {ask.reason}"
+    )
 
 
 def _waiting(model: str) -> list[Entry]:
@@ -141,7 +154,9 @@ def close(ask: Ask, outcome: str, body: Mapping[str, Any]) -> None:
         "run_id": ask.run_id,
     }
     book = ledger()
-    book.append(RETRAIN, ask.model, answer, unique=f"retrain:{ask.decision}:{outcome}")
+    book.append(RETRAIN, ask.model, answer, unique=f"retrain:{ask.decision or ask.run_id}:{outcome}")
+    if ask.trigger == BACKFILL:
+        return
     closing = {"by": ask.decision, **body}
     if ask.decision is not None:
         book.close_decision(book.get(ask.decision), outcome, closing)
@@ -175,7 +190,7 @@ def judge(
     row: Pipeline, ask: Ask, validations: Sequence[Any], candidate: Any, final: Any, evaluation: Any
 ) -> dict[str, Any]:
     """Runs the row's gates, keeps their verdicts as an artifact and a ledger entry; skips the rest when one stands against."""
-    champion = champion_version(row.model)
+    champion = None if ask.trigger == BACKFILL else champion_version(row.model)
     evidence = plans.evidence(
         ask,
         tuple(load(value, ValidationRef) for value in validations),
@@ -190,7 +205,8 @@ def judge(
     evidence = with_history(evidence, ledger(), champion)
     quality = verdicts(evidence, row.gates)
     needed = reason_for_approval(quality, row.gates)
-    approval = approval_verdict(ApprovalEvidence(needed=needed), row.gates)  # nobody can be asked yet
+    asked = ApprovalEvidence(needed=needed, backfill=evidence.backfill)
+    approval = approval_verdict(asked, row.gates)  # nobody can be asked yet
     found = (*quality, approval) if approval else quality
     accepted = passed(found, row.gates)
     kept = keep(platform().store, evidence, row.gates, found)
@@ -263,13 +279,15 @@ def end(row: Pipeline, ask: Ask | None) -> bool:
     """
     if ask is None:
         return False
-    if ask.decision is not None and not _closed(ask):
+    if not _closed(ask):
         close(ask, FAILED, {"reason": "a task of the run failed; its log says why"})
         raise AirflowFailException(
             f"the retrain of {ask.model} for {ask.partition} failed; the failed task's last lines say why"
         )
-    return bool(_waiting(row.model))
+    return bool(gaps(row, ledger(), live.now()) if ask.trigger == BACKFILL else _waiting(row.model))
 
 
 def _closed(ask: Ask) -> bool:
+    if ask.decision is None:
+        return any(entry.body.get("run_id") == ask.run_id for entry in ledger().entries(RETRAIN, ask.model))
     return all(entry.id != ask.decision for entry in ledger().open_decisions(ask.model))

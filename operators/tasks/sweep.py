@@ -7,6 +7,7 @@ from typing import Any
 
 from artifacts.cleaning import Cleaned, clean
 from operators import live
+from operators.gaps import gaps
 from operators.ledger import FAILED, ledger
 from operators.pipelines import PIPELINES, Pipeline
 from operators.settings import platform
@@ -20,13 +21,14 @@ LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decis
 
 
 def unfinished(row: Pipeline) -> dict[str, Any]:
-    """What is waiting for a model although nothing may be on its way: decisions, packages, partitions, things unheard."""
+    """What is waiting for a model although nothing may be on its way: decisions, gaps, packages, partitions, things unheard."""
     book = ledger()
     routing, _ = live.routing(row.model)
     version = next_version(row)
     told = unheard(row, routing.champion) if routing.champion else None
     return {
         "decisions": [entry.id for entry in book.open_decisions(row.model) if entry.body["trigger"] == "drift"],
+        "gaps": [day.isoformat() for day in gaps(row, book, live.now())],
         "packages": [version.registered.version] if version else [],
         "partitions": [day.isoformat() for day in waiting(row, routing.champion)] if routing.champion else [],
         "unheard": [*([told.words] if told else []), *(f"effect of decision {audit.decision}" for audit in due(row))],

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from artifacts.settings import ROOT
+from operators.environment import PORTS, environment
 from operators.pages import load_dags, wiring
 from operators.pipelines import FEATURE_REPOS, PIPELINES
+from operators.pools import BACKFILL, BACKFILL_SLOTS
 
 HEAVY = (
     "torch", "pyspark", "great_expectations", "evidently", "onnx", "onnxruntime", "pandas", "numpy", "scipy", "mlflow",
@@ -18,7 +20,7 @@ HEAVY = (
 )  # fmt: skip
 EXPECTED = {
     "features.py": {f"features__{repo.name}" for repo in FEATURE_REPOS},
-    "retrain.py": {f"retrain__{row.model}" for row in PIPELINES},
+    "retrain.py": {f"{kind}__{row.model}" for row in PIPELINES for kind in ("retrain", "backfill")},
     "release.py": {f"release__{row.model}" for row in PIPELINES},
     "watch.py": {f"watch__{row.model}" for row in PIPELINES},
     "sweep.py": {"sweep"},
@@ -54,12 +56,33 @@ def test_each_dag_has_a_page_and_a_runbook(dags):
         assert named <= tasks
 
 
+@pytest.mark.covers("field-reports 43")
 def test_runs_do_not_overlap_and_depend_on_no_past(dags):
     for dag in dags.values():
         assert dag.max_active_runs == 1
         assert dag.catchup is False
         assert dag.start_date is None
         assert all(not task.depends_on_past for task in dag.tasks)
+
+
+@pytest.mark.covers("field-reports 42")
+def test_a_backfill_takes_one_slot_of_its_own_pool_and_a_daily_run_none_of_it(dags):
+    made = environment(ROOT, ROOT, dict.fromkeys(PORTS, 1), dict.fromkeys(("fernet", "api", "jwt"), ""), "wall", "on")
+    slots = int(made["AIRFLOW__CORE__PARALLELISM"])
+    assert slots > BACKFILL_SLOTS
+    for name, dag in dags.items():
+        inside = name.startswith("backfill__")
+        assert {task.pool == BACKFILL for task in dag.tasks} == {inside}, name
+        if inside:  # a weight of its own is the least there is: Airflow's default counts what follows as well
+            assert {(task.priority_weight, str(task.weight_rule)) for task in dag.tasks} == {(1, "absolute")}
+
+
+def test_a_backfill_has_the_tasks_of_a_daily_run_and_wakes_no_release(dags):
+    for row in PIPELINES:
+        daily, past = wiring(dags[f"retrain__{row.model}"]), wiring(dags[f"backfill__{row.model}"])
+        assert [line.split(" => ")[0] for line in daily] == [line.split(" => ")[0] for line in past]
+        assert any(f"package/{row.model}" in line for line in daily)
+        assert not any(f"package/{row.model}" in line for line in past)
 
 
 def test_only_cron_is_switched_off():
@@ -102,7 +125,7 @@ def test_wiring_is_as_agreed(dags, kind):
     assert golden.read_text() == text
 
 
-@pytest.mark.covers("field-reports 35")
+@pytest.mark.covers("field-reports 35", "field-reports 36", "field-reports 37")
 def test_no_file_reads_a_logical_date():
     for folder in ("dags", "operators"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -112,6 +135,10 @@ def test_no_file_reads_a_logical_date():
                 'context["logical_date"]',
                 'context["partition_key"]',
                 "data_interval_start",
+                "prev_start_date_success",
+                "prev_data_interval",
+                "prev_execution_date",
+                "prev_end_date_success",
             ):
                 assert word not in path.read_text(), f"{path}: {word}"
 

@@ -55,7 +55,7 @@ def version(folder: Path, number: int, partition: dt.date = dt.date(2013, 8, 31)
         partition=partition,
         created_at=NOON + number * dt.timedelta(hours=1),
     )
-    return Version(registered=registered, trigger="manual", **{**uris, **changes})
+    return Version(registered=registered, **{"trigger": "manual", **uris, **changes})
 
 
 def deployed(number: int, partition: dt.date = dt.date(2013, 8, 31)) -> Deployed:

@@ -14,9 +14,9 @@ import pytest
 import tritonclient.http as triton
 
 from operators import stack
-from operators.ledger import STEP_BEGUN, ledger
+from operators.ledger import RETRAIN, STEP_BEGUN, ledger
 from operators.tasks.release import RELEASE
-from operators.tasks.retrain import GATE, RETRAIN
+from operators.tasks.retrain import GATE
 from operators.versions import versions
 from tests.integration.e2e.conftest import PARTITION, ROW, Stack
 from tests.make.operators import alive

@@ -13,11 +13,12 @@ from artifacts.store import ArtifactCorrupt, publish, read, write_bytes
 from operators import live
 from operators.ledger import ledger
 from operators.pipelines import pipeline
+from operators.plans import retrain as retrain_plans
 from operators.plans import watch as plans
 from operators.plans.retrain import Ask
 from operators.tasks import retrain as tasks
 from operators.verdicts import GATE
-from operators.versions import record
+from operators.versions import record, versions
 from serving.contract import Routing
 from tests.make import control, gates
 from training.approval import APPROVAL
@@ -170,7 +171,7 @@ def test_features_that_never_come_fail_with_a_word_for_it():
     assert tasks.features_ready(ROW, found, dt.timedelta(0), wait) is True
 
 
-def judged(row, tmp_path, evidence=None, **changes):
+def judged(row, tmp_path, evidence=None, asked=None, **changes):
     """``judge`` on evidence that lies in the store, as the steps leave it."""
     evidence = evidence or first_evidence(tmp_path, **changes)
 
@@ -180,7 +181,7 @@ def judged(row, tmp_path, evidence=None, **changes):
 
     validations = [kept(f"validation-{number}", one) for number, one in enumerate(evidence.validations)]
     rest = [kept(name, getattr(evidence, name)) for name in ("candidate", "final", "evaluation")]
-    return tasks.judge(row, ask("scheduled"), validations, *rest)
+    return tasks.judge(row, asked or ask("scheduled"), validations, *rest)
 
 
 def first_evidence(tmp_path, **changes):
@@ -244,3 +245,71 @@ def test_a_version_that_went_live_while_it_was_judged_again_is_not_refused(tmp_p
         judged(ROW, tmp_path, evidence)
     assert ledger().entries(tasks.RETRAIN, ROW.model)[-1].body["outcome"] == "ALREADY_FRESH"
     assert ledger().entries(GATE, ROW.model) == ()
+
+
+@pytest.mark.covers("field-reports 36")
+def test_what_was_typed_is_said_before_any_work(caplog):
+    with caplog.at_level("INFO", logger="perennial.retrain"):
+        ask("manual", partition="2013-08-31", reason="a new column")
+    assert caplog.messages == [
+        "flight_delay: trains through service day 2013-08-31 (America/New_York, ends 2013-09-01T08:00Z), rows from 2013-01-08 on, "
+        "as known at 2013-09-01T14:00Z; manual: a new column"
+    ]
+
+
+@pytest.mark.covers("field-reports 26", "field-reports 34")
+def test_two_runs_of_one_event_want_the_same_version_and_close_one_decision(tmp_path):
+    """Two schedulers, or a DAG that was paused: both runs begin before either has ended."""
+    decision = decide()
+    first, second = ask(run_id="first"), ask(run_id="second")
+    data, code = gates.dataset_ref(), sha256(b"code")
+    assert retrain_plans.training_key(ROW, first, data, code) == retrain_plans.training_key(ROW, second, data, code)
+    assert first.decision == second.decision == decision.id
+    for one in (first, second):
+        tasks.close(one, "trained", {"version": 2})
+        assert tasks.end(ROW, one) is False
+    assert len(ledger().entries(tasks.RETRAIN, ROW.model)) == 1
+    with pytest.raises(AirflowSkipException, match="the event came twice"):
+        ask(run_id="third")
+
+
+@pytest.mark.covers("field-reports 39")
+def test_a_run_that_is_cleared_after_its_good_end_finds_its_child_there(tmp_path):
+    taken = ask("scheduled")
+    version = control.version(tmp_path, 2, taken.partition)
+    for _ in range(2):
+        assert ask("scheduled").decision == taken.decision
+        record(ledger(), version)
+        tasks.close(taken, "trained", {"version": 2})
+    assert len(ledger().entries(tasks.RETRAIN, ROW.model)) == 1
+    assert [one.registered.version for one in versions(ledger(), ROW.model)] == [2]
+    routing = Routing(model=ROW.model, champion=control.deployed(2, taken.partition))
+    live.records().put(Routing.record(ROW.model), routing.model_dump(mode="json"), 0)
+    with pytest.raises(AirflowSkipException, match="is live already; nothing to do"):
+        ask("scheduled")
+
+
+def test_force_and_another_decision_give_another_key():
+    data, code = gates.dataset_ref(), sha256(b"code")
+    asks = [
+        ask("manual", reason="r", force=force, run_id=f"{force}{number}")
+        for force in (False, True)
+        for number in (1, 2)
+    ]
+    keys = [retrain_plans.training_key(ROW, one, data, code) for one in asks]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    forced = ledger().get(asks[-1].decision)
+    assert (forced.body["force"], forced.body["reasons"], forced.actor) == (True, ["r"], "somebody")
+
+
+def test_a_backfill_is_gated_without_the_champion_who_knows_its_days(tmp_path):
+    routing = Routing(model=ROW.model, champion=control.deployed(3, dt.date(2013, 9, 8)))
+    live.records().put(Routing.record(ROW.model), routing.model_dump(mode="json"), 0)
+    record(ledger(), control.version(tmp_path, 3, dt.date(2013, 9, 8)))
+    careful = dataclasses.replace(ROW, gates=ROW.gates.model_copy(update={"first_release": "approval", "tier": "high"}))
+    taken = Ask(model=ROW.model, partition=gates.PARTITION, trigger="backfill", reason="r", run_id="b")
+    entry = ledger().get(judged(careful, tmp_path, asked=taken)["gate"])
+    said = {verdict["gate"]: (verdict["status"], verdict["reason"]) for verdict in entry.body["verdicts"]}
+    assert said["G4 champion"] == ("skipped", "a backfill replaces nobody: there is nobody to compare with")
+    assert said[APPROVAL] == ("pass", "automatic: a backfill is never released")

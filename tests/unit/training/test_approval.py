@@ -86,3 +86,10 @@ def test_a_pass_means_that_another_person_agreed_in_time(
         assert answer == "approved"
         assert 0 <= hours <= 72
         assert author is None or approver not in (None, author)
+
+
+def test_a_backfill_asks_nobody_whatever_the_tier() -> None:
+    asked = ApprovalEvidence(needed="the model is of the high tier", backfill=True)
+    found = approval_verdict(asked, GatePolicy(tier="high"))
+    assert found is not None
+    assert (found.status, found.reason) == ("pass", "automatic: a backfill is never released")
