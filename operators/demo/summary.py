@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,19 @@ def _decision(kind: str, entry: Entry, verdict: Any, reasons: Any, evidence: Any
     }
 
 
+def _gates(body: Mapping[str, Any]) -> str:
+    if body.get("needs_approval"):
+        return "asks a person"
+    return "pass" if body["passed"] else "refused"
+
+
 def decisions(loop: Loop) -> list[dict[str, Any]]:
     """Every decision of the ledger, in the order in which it was written."""
     rows: list[tuple[int, dict[str, Any]]] = []
     for entry in loop.book.entries(subject=MODEL):
         body = entry.body
         if entry.kind == GATE:
-            row = _decision(
-                "gates", entry, "pass" if body["passed"] else "refused", _against(entry), body["evaluation"]
-            )
+            row = _decision("gates", entry, _gates(body), _against(entry), body["evaluation"])
         elif entry.kind == RELEASE:
             row = {
                 **_decision("release", entry, body["outcome"], body["reasons"], body["evidence"]),

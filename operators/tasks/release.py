@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from artifacts.records import Conflict
 from operators import live
+from operators.approvals import held
 from operators.ledger import ledger
 from operators.payload import load
 from operators.pipelines import Pipeline
@@ -76,10 +77,16 @@ def choose_candidate(row: Pipeline, params: Mapping[str, Any], run_id: str, acto
 
 
 def _chosen(row: Pipeline, routing: Routing, typed: int | None, *, force: bool) -> Version:
-    book, blocked = ledger(), dt.timedelta(days=row.release.blocked_days)
+    blocked = dt.timedelta(days=row.release.blocked_days)
+    for one in versions(ledger(), row.model):
+        why = held(ledger(), row.model).get(one.registered.training_key)
+        if one.registered.version == typed and why:
+            raise AirflowFailException(
+                f"version {typed} may not go, with or without force: {why}; see approve__{row.model}"
+            )
     try:
         version = choose(
-            versions(book, row.model), routing, released(row.model), typed, live.now(), blocked, force=force
+            agreed_versions(row.model), routing, released(row.model), typed, live.now(), blocked, force=force
         )
     except Refused as error:
         raise AirflowFailException(str(error)) from error
@@ -104,7 +111,7 @@ def settle(row: Pipeline, candidate: Candidate, judgement: Any | None, ask: Ques
         return _switch(row, candidate, version, evidence, ask)
     if evidence is None or evidence.status != "pass":
         reasons = list(evidence.reasons) if evidence else ["NO_EVIDENCE: the judge gave no judgement"]
-        _write(row, version, "refused", reasons, evidence, candidate)
+        write_release(row, version, "refused", reasons, evidence, candidate)
         return {"promoted": False, "version": candidate.version}
     return _switch(row, candidate, version, evidence, ask)
 
@@ -123,7 +130,7 @@ def _switch(
             )
         problem = None if candidate.rollback or candidate.force else not_newer(version, routing)
         if problem:
-            _write(row, version, "superseded", [problem], evidence, candidate)
+            write_release(row, version, "superseded", [problem], evidence, candidate)
             return {"promoted": False, "version": candidate.version}
         after = _after(routing, candidate, version)
         intent = {"expected": expected, "routing": after.model_dump(mode="json"), "reason": candidate.reason}
@@ -132,7 +139,7 @@ def _switch(
             reason = (
                 f"NOT_ANSWERING: {silent}; traffic was not changed, and the version is staged again by the next run"
             )
-            _write(row, version, "failed", [reason], evidence, candidate)
+            write_release(row, version, "failed", [reason], evidence, candidate)
             return {"promoted": False, "version": candidate.version, "failed": reason}
         try:
             live.records().put(Routing.record(row.model), after.model_dump(mode="json"), expected)
@@ -172,7 +179,7 @@ def _written(
     ledger().append(PROMOTION, row.model, body, unique=name, actor=candidate.actor)
     outcome = "rolled_back_to" if candidate.rollback else "promoted"
     reasons = list(evidence.reasons) if evidence else [candidate.reason]
-    _write(row, version, outcome, reasons, evidence, candidate, unique=f"release:{row.model}:{routing_version}")
+    write_release(row, version, outcome, reasons, evidence, candidate, unique=f"release:{row.model}:{routing_version}")
     return {"promoted": True, "version": candidate.version}
 
 
@@ -189,7 +196,7 @@ def _named(live_version: Deployed | None) -> dict[str, Any] | None:
     )
 
 
-def _write(
+def write_release(
     row: Pipeline,
     version: Version,
     outcome: str,
@@ -198,6 +205,7 @@ def _write(
     candidate: Candidate,
     unique: str | None = None,
 ) -> None:
+    """Writes how the release of a version ended."""
     body = {
         "package": version.registered.package.digest,
         "version": version.registered.version,
@@ -231,7 +239,7 @@ def end(row: Pipeline, candidate: Candidate | None, settled: Mapping[str, Any] |
     if candidate is None:
         return False
     if settled is None:
-        _write(
+        write_release(
             row,
             version_of(row.model, candidate.version),
             "failed",
@@ -252,7 +260,13 @@ def next_version(row: Pipeline) -> Version | None:
     """The version that the next release would take, or None when nothing waits."""
     routing, _ = live.routing(row.model)
     blocked = dt.timedelta(days=row.release.blocked_days)
-    return choose(versions(ledger(), row.model), routing, released(row.model), None, live.now(), blocked)
+    return choose(agreed_versions(row.model), routing, released(row.model), None, live.now(), blocked)
+
+
+def agreed_versions(model: str) -> tuple[Version, ...]:
+    """The versions that wait for nobody's approval, in the order in which they were registered."""
+    waiting = held(ledger(), model)
+    return tuple(one for one in versions(ledger(), model) if one.registered.training_key not in waiting)
 
 
 def leftover(model: str) -> str | None:

@@ -206,9 +206,10 @@ def judge(
     quality = verdicts(evidence, row.gates)
     needed = reason_for_approval(quality, row.gates)
     asked = ApprovalEvidence(needed=needed, backfill=evidence.backfill)
-    approval = approval_verdict(asked, row.gates)  # nobody can be asked yet
+    approval = approval_verdict(asked, row.gates)  # none while a person has to be asked, which ``approve`` does
     found = (*quality, approval) if approval else quality
-    accepted = passed(found, row.gates)
+    waits = approval is None and needed is not None  # goes on to be packaged, and waits in front of its release
+    accepted = waits or passed(found, row.gates)
     kept = keep(platform().store, evidence, row.gates, found)
     body = {
         "training_key": evidence.candidate.training_key,
@@ -222,6 +223,7 @@ def judge(
         "verdicts_uri": kept.uri,
         "verdicts_digest": kept.digest,
         "passed": accepted,
+        "needs_approval": needed if waits else None,
         "first_release": row.gates.first_release if champion is None else None,
         "verdicts": [verdict.model_dump(mode="json") for verdict in found],
         "reasons": [f"{verdict.gate}: {verdict.status}, {verdict.reason}" for verdict in found],
@@ -231,8 +233,6 @@ def judge(
         reasons = [
             f"{verdict.gate}: {verdict.reason}" for verdict in found if verdict.status in ("fail", "underpowered")
         ]
-        if needed:
-            reasons.append(f"a person has to approve: {needed}")
         close(ask, "refused", {"reasons": reasons, "training_key": evidence.candidate.training_key})
         raise AirflowSkipException("refused by the gates: " + "; ".join(reasons))
     return {"gate": entry.id}
