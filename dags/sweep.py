@@ -29,6 +29,7 @@ WOKEN = AssetAlias("woken-by-sweep")
 WAKES = {
     "decisions": events.retrain,
     "gaps": events.backfill,
+    "approvals": events.package,
     "packages": events.package,
     "partitions": events.predictions,
     "unheard": events.alerts,

@@ -44,9 +44,7 @@ def which(row: Pipeline, typed: int | None, run_id: str) -> dict[str, Any]:
 
 
 def _wanted(row: Pipeline, typed: int | None, run_id: str) -> Version:
-    book, (routing, _) = ledger(), live.routing(row.model)
-    waiting = held(book, row.model).keys() - answers(book, row.model).keys()
-    open_ones = [one for one in versions(book, row.model) if one.registered.training_key in waiting]
+    open_ones = _open(row)
     if typed is not None:
         for one in open_ones:
             if one.registered.version == typed:
@@ -55,17 +53,28 @@ def _wanted(row: Pipeline, typed: int | None, run_id: str) -> Version:
             f"version: {typed} of '{row.model}' waits for nobody; those that do are "
             f"{[one.registered.version for one in open_ones]}"
         )
-    others = {
-        str(entry.body["training_key"]) for entry in book.entries(ASKED, row.model) if entry.body["run_id"] != run_id
-    }
-    fresh = [
-        one
-        for one in open_ones
-        if one.trigger != BACKFILL and one.registered.training_key not in others and not_newer(one, routing) is None
-    ]
+    fresh = unasked(row, run_id)
     if not fresh:
         raise AirflowSkipException(f"nobody has to be asked about a version of '{row.model}'; the policy is automatic")
     return max(fresh, key=rank)
+
+
+def _open(row: Pipeline) -> list[Version]:
+    """The versions that wait for an answer."""
+    book = ledger()
+    waiting = held(book, row.model).keys() - answers(book, row.model).keys()
+    return [one for one in versions(book, row.model) if one.registered.training_key in waiting]
+
+
+def unasked(row: Pipeline, run_id: str = "") -> list[Version]:
+    """The versions that wait and that no run but this one has asked about; one older than the live one is left to rest."""
+    asked = [entry for entry in ledger().entries(ASKED, row.model) if entry.body["run_id"] != run_id]
+    keys, routing = {str(entry.body["training_key"]) for entry in asked}, live.routing(row.model)[0]
+    return [
+        one
+        for one in _open(row)
+        if one.trigger != BACKFILL and one.registered.training_key not in keys and not_newer(one, routing) is None
+    ]
 
 
 def settle(row: Pipeline, asked: Mapping[str, Any], answer: Mapping[str, Any], now: dt.datetime) -> bool:

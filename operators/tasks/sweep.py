@@ -11,6 +11,7 @@ from operators.gaps import gaps
 from operators.ledger import FAILED, ledger
 from operators.pipelines import PIPELINES, Pipeline
 from operators.settings import platform
+from operators.tasks.approve import unasked
 from operators.tasks.effects import due
 from operators.tasks.release import INTENT, PROMOTION, next_version, promotion_name
 from operators.tasks.watch import unheard, waiting
@@ -21,7 +22,7 @@ LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decis
 
 
 def unfinished(row: Pipeline) -> dict[str, Any]:
-    """What is waiting for a model although nothing may be on its way: decisions, gaps, packages, partitions, things unheard."""
+    """What is waiting for a model although nothing may be on its way, by kind."""
     book = ledger()
     routing, _ = live.routing(row.model)
     version = next_version(row)
@@ -29,6 +30,7 @@ def unfinished(row: Pipeline) -> dict[str, Any]:
     return {
         "decisions": [entry.id for entry in book.open_decisions(row.model) if entry.body["trigger"] == "drift"],
         "gaps": [day.isoformat() for day in gaps(row, book, live.now())],
+        "approvals": [one.registered.version for one in unasked(row)],
         "packages": [version.registered.version] if version else [],
         "partitions": [day.isoformat() for day in waiting(row, routing.champion)] if routing.champion else [],
         "unheard": [*([told.words] if told else []), *(f"effect of decision {audit.decision}" for audit in due(row))],

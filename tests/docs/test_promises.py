@@ -1,8 +1,9 @@
-"""Every requirement on data and drift is held by at least one test, which names it: ``@pytest.mark.covers("field-reports 65")``.
+"""Every requirement that is listed here is held by at least one test, which names it: ``@pytest.mark.covers("field-reports 65")``.
 
-``field-reports N`` is a failure that people have met with Airflow's events (27 to 35), Spark (44 to 51), Feast (53 to 63), Great
-Expectations (65 to 72) or drift monitoring (109 to 120); ``decisions 3.N`` is a rule of point-in-time correctness, and
-``drift input N`` something bad that a check is given. A module can carry the mark for all of its tests in ``pytestmark``.
+``field-reports N`` is a failure that people have met with Airflow (26 to 43), Spark (44 to 51), Feast (53 to 63), Great
+Expectations (65 to 72), MLflow's registry (74 to 81), exports (93 to 98), Triton (100 to 108) or drift monitoring (109 to 120);
+``decisions 3.N`` is a rule of point-in-time correctness, ``drift input N`` something bad that a check is given, and ``bad
+evidence`` what a gate or a promotion must not fall for. A module can carry the mark for all of its tests in ``pytestmark``.
 """
 
 from __future__ import annotations
@@ -76,6 +77,14 @@ PROMISES = {
     "field-reports 78": "who, why, from what, to what and on which evidence, for each promotion",
     "field-reports 79": "the previous version comes back with one command",
     "field-reports 81": "one training has one version, whoever registers it and how often",
+    "bad evidence: no positives": "a window of one class judges nobody",
+    "bad evidence: equal scores": "a constant answer has no order, and the floor refuses it",
+    "bad evidence: NaN scores": "what is not finite never passes",
+    "bad evidence: new slice": "a value that the champion never saw is held against the base rate",
+    "bad evidence: champion gone": "a champion that cannot be opened is no first model",
+    "bad evidence: alias by hand": "an alias that was moved by hand is found, named and moved back",
+    "bad evidence: two promotions": "of two promotions at once one goes first, and the other decides again",
+    "bad evidence: clock skew": "no clock makes an older partition the newer one",
     "decisions 3.1": "usable at T: event_time <= T - delay, available_time <= T, event_time > T - ttl",
     "decisions 3.2": "ties: latest event, latest available, then a stable key",
     "decisions 3.3": "only labels known by the cut-off; the horizon embargoed; no negative before its window closes",

@@ -100,6 +100,7 @@ def test_a_fit_that_has_seen_the_window_is_refused(spec: EvaluateSpec) -> None:
         evaluate(spec.model_copy(update={"candidate": spec.final}))
 
 
+@pytest.mark.covers("bad evidence: no positives")
 def test_a_window_with_one_class_is_refused(spec: EvaluateSpec, tmp_path: Path) -> None:
     columns = make.rows(per_day=60)
     first = spec.windows.test_first
@@ -117,11 +118,13 @@ def test_an_empty_window_is_refused(spec: EvaluateSpec) -> None:
 
 
 @pytest.mark.parametrize("broken", [np.nan, -0.1, 1.1, np.inf])
+@pytest.mark.covers("bad evidence: NaN scores")
 def test_scores_that_are_no_probabilities_are_refused(broken: float) -> None:
     with pytest.raises(DataFault, match="1 of 2 scores are no probability"):
         require_answers(np.array([0.5, broken]), "candidate", "classification")
 
 
+@pytest.mark.covers("bad evidence: new slice")
 def test_a_value_that_the_champion_never_saw_is_a_new_slice(spec: EvaluateSpec, tmp_path: Path) -> None:
     columns = make.rows(per_day=60)
     first = spec.windows.test_first
@@ -138,6 +141,7 @@ def test_a_value_that_the_champion_never_saw_is_a_new_slice(spec: EvaluateSpec, 
 
 
 @pytest.mark.parametrize("damage", ["gone", "altered"])
+@pytest.mark.covers("bad evidence: champion gone")
 def test_a_champion_whose_fit_is_gone_or_altered_is_no_first_model(
     spec: EvaluateSpec, tmp_path: Path, damage: str
 ) -> None:

@@ -81,6 +81,7 @@ def live(champion: VersionRef, previous: VersionRef) -> None:
 
 
 @pytest.mark.covers("field-reports 76")
+@pytest.mark.covers("bad evidence: alias by hand")
 def test_the_doctor_follows_alias_version_and_digest(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = made(state, "old"), made(state, "new")
     live(new, old)

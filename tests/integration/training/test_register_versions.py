@@ -114,6 +114,7 @@ def test_aliases_follow_the_record_and_can_be_deleted(store: str) -> None:
     assert Registry(store).aliases("aliased") == {}
 
 
+@pytest.mark.covers("bad evidence: alias by hand")
 def test_an_alias_set_by_hand_is_moved_back_and_reported(store: str) -> None:
     live, other = register(spec(store, "live", "handed")), register(spec(store, "other", "handed"))
     project(alias_spec(store, "handed", live.version, None, "live"))

@@ -242,6 +242,7 @@ def chosen(**params):
 
 
 @pytest.mark.parametrize("slow", [1, 2])
+@pytest.mark.covers("bad evidence: two promotions")
 def test_of_two_promotions_at_once_the_newer_version_stays(tmp_path, slow):
     """Both have read the same routing record; the compare-and-set lets one of them through, the other decides again."""
     candidates = {}
@@ -260,6 +261,7 @@ def test_of_two_promotions_at_once_the_newer_version_stays(tmp_path, slow):
         assert ledger().entries(tasks.RELEASE, ROW.model)[-1].body["outcome"] == "superseded"
 
 
+@pytest.mark.covers("bad evidence: two promotions")
 def test_promotions_in_many_threads_leave_one_row_per_routing_version(tmp_path):
     numbers = range(1, 5)
     for number in numbers:
@@ -284,6 +286,7 @@ def test_promotions_in_many_threads_leave_one_row_per_routing_version(tmp_path):
     assert len(written) == sum(one["promoted"] for one in settled)
 
 
+@pytest.mark.covers("bad evidence: clock skew")
 def test_an_instant_that_runs_ahead_promotes_no_older_partition(tmp_path):
     """A machine whose clock is a year ahead registers an old partition: the partition counts first."""
     registered(tmp_path, 2, NEW)

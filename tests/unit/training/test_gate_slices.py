@@ -56,6 +56,7 @@ def test_a_small_slice_is_reported_and_never_judged() -> None:
     assert verdict.figures["judged"] == 3
 
 
+@pytest.mark.covers("bad evidence: new slice")
 def test_a_slice_that_the_champion_never_saw_is_held_against_the_base_rate() -> None:
     worse_than_champion = make.one_slice("NEW", known=False, gain=make.gain(-0.1, 0.002))
     verdict = judged((*make.slices(), worse_than_champion))

@@ -194,6 +194,7 @@ def test_an_absolute_limit_holds_whatever_the_others_do(limits: dict[str, float]
     assert one(make.gate_evidence(), "G3", GatePolicy(**limits)).status == wanted
 
 
+@pytest.mark.covers("bad evidence: equal scores")
 def test_a_scorer_that_answers_the_same_for_all_rows_is_refused_by_the_floor() -> None:
     constant = make.scores(0.55, 0.5)
     verdict = one(make.gate_evidence(evaluation=make.evaluation_ref(candidate=constant, final=constant)), "G3")
@@ -305,6 +306,7 @@ def test_a_larger_log_loss_never_passes_the_floor_where_a_smaller_fails(low: flo
     field=st.sampled_from(["mean", "lower", "upper", "standard_error"]),
     metric=st.sampled_from(["gain", "guard_gain"]),
 )
+@pytest.mark.covers("bad evidence: NaN scores")
 def test_nothing_that_is_not_finite_passes(value: float, field: str, metric: str) -> None:
     broken = make.gain().model_copy(update={field: value})
     found = verdicts(make.gate_evidence(evaluation=make.evaluation_ref(**{metric: broken})), POLICY)

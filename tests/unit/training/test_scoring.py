@@ -57,6 +57,7 @@ def test_a_certain_wrong_answer_costs_much_and_stays_finite() -> None:
     assert np.isfinite(row_losses(np.array([0.0]), np.array([1.0]))).all()
 
 
+@pytest.mark.covers("bad evidence: equal scores")
 def test_a_constant_answer_has_no_order() -> None:
     label = np.array([0.0, 1.0, 0.0, 0.0])
     found = scores_of(np.full(4, 0.25), label)
@@ -66,6 +67,7 @@ def test_a_constant_answer_has_no_order() -> None:
 
 
 @pytest.mark.parametrize("label", [np.zeros(5), np.ones(5)])
+@pytest.mark.covers("bad evidence: no positives")
 def test_one_class_has_no_auc(label: np.ndarray) -> None:
     assert np.isnan(auc(np.linspace(0, 1, 5), label))
 
