@@ -117,7 +117,7 @@ def test_a_day_takes_only_so_many():
     ("form", "body", "status", "lines"),
     [
         ("generic", b"{", 400, ["alert: (whole): Invalid JSON: EOF while parsing an object at line 1 column 1"]),
-        ("generic", plain(model="diamonds"), 422, ["model: there is no 'diamonds'; one of ['flight_delay']"]),
+        ("generic", plain(model="diamonds"), 422, ["model: there is no 'diamonds'; one of ['flight_delay', 'next_hour_temperature']"]),
         ("generic", plain(at="2013-09-10T12:00:00"), 422, ["alert: at: Input should have timezone info"]),
         ("generic", b'{"id": "", "extra": 1}', 422, ["alert: id: ", "alert: at: ", "alert: model: ", "alert: words: ", "alert: extra: "]),
         ("alertmanager", group(firing(), version="3"), 422, ["alertmanager: version: Input should be '4'"]),
