@@ -59,12 +59,12 @@ def build(spec: BuildSpec) -> ViewsRef:
     Raises DataFault with a line per problem of the lake, before anything is published.
     """
     progress(0.01, "checking the lake")
-    lake = read_lake(spec)
     built: list[Built] = []
     ranges = list(passes(spec))
-    facts = sum(lake[name].num_rows for name in FACTS) / len(ranges)
-    with spark.session("perennial-build") as session, ThreadPoolExecutor(WRITERS) as pool:
-        spark.pieces(session, facts / PIECE_FACTS)
+    with spark.starting("perennial-build") as started, ThreadPoolExecutor(WRITERS) as pool:
+        lake = read_lake(spec)
+        session = started()
+        spark.pieces(session, sum(lake[name].num_rows for name in FACTS) / len(ranges) / PIECE_FACTS)
         for after, until in ranges:
             progress(0.2 + 0.8 * _share(spec, after), "building the views")
             rows = compute(session, spec, lake, after, until)

@@ -8,11 +8,13 @@ has to be saved or pickled.
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,31 +33,23 @@ from pyspark.sql import DataFrame, SparkSession
 from artifacts.step import progress
 from feature_repo import outcomes as said
 from feature_repo.contract import CheckPolicy
-from feature_repo.expectations.rules import SAMPLED, Rule, TableSuite
+from feature_repo.expectations.rules import SAMPLED, Check, Rule, TableSuite
 from feature_repo.outcomes import BadRow, Outcome
 from feature_repo.spark import frame as in_spark
-from feature_repo.spark import pieces, session
+from feature_repo.spark import pieces
 
 SITE = "docs"
 UNREAD_FOLDERS = ("fonts", "images")  # 4 MB a report; the pages read well without
 ROW_GROUP = 50_000  # Spark reads the groups of a file at once; of a file with a single one it uses a single core
 PIECE_ROWS = 250_000  # per piece of the shuffle that finds repeated keys
 SMALL_ROWS = 20_000
+DESKS = 2  # checks at once: the engine plans each query on one core, and 7 views one after another took 1.2 of two
 OPTIONS = {
     "spark.sql.adaptive.enabled": "false",  # halves the jobs
     "spark.sql.timestampType": "TIMESTAMP_NTZ",  # else a timestamp without a zone is quietly given one
 }
 Found = dict[str, dict[str, Any]]
 """Rule key -> the engine's success, result and exception_info."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One table to check. ``label`` names it in lines, and is unique among those of a run."""
-
-    label: str
-    suite: TableSuite
-    read: Callable[[], pa.Table]
 
 
 class Budget:
@@ -83,42 +77,69 @@ class Budget:
             timer.join()  # one that has begun must not find the session stopped
 
 
-def run(checks: Sequence[Check], policy: CheckPolicy, site: Path) -> tuple[list[Outcome], list[BadRow]]:
+@dataclass(frozen=True)
+class Desk:
+    """Where one check at a time is done: a session with settings and temporary views of its own, and its data source."""
+
+    spark: SparkSession
+    source: Any
+
+    @classmethod
+    def new(cls, context: Any, spark: SparkSession, number: int) -> Desk:
+        """A desk in the Spark application of ``spark``."""
+        own = spark.newSession()
+        for option, value in OPTIONS.items():
+            own.conf.set(option, value)
+        source = context.data_sources.add_spark(f"artifact {number}", force_reuse_spark_context=True, persist=False)
+        source.get_execution_engine().spark = own  # it takes the first session, which does not see this one's views
+        return cls(own, source)
+
+
+def run(
+    checks: Sequence[Check], policy: CheckPolicy, site: Path, spark: SparkSession
+) -> tuple[list[Outcome], list[BadRow]]:
     """One outcome per rule of every check, and rows that broke one; writes Data Docs into ``site``."""
     context = _context(site)
-    outcomes: list[Outcome] = []
-    bad: list[BadRow] = []
     budget = Budget(policy.budget.total_seconds())
-    with session("perennial-validate") as spark, tempfile.TemporaryDirectory(prefix="perennial-checks-") as scratch:
-        for option, value in OPTIONS.items():
-            spark.conf.set(option, value)
-        source = context.data_sources.add_spark("artifact", force_reuse_spark_context=True, persist=False)
-        with budget.cancels(spark):
-            for number, check in enumerate(checks):
-                progress(0.1 + 0.7 * number / len(checks), f"checking {check.label}")
-                file = Path(scratch) / f"{number}.parquet"
-                found, broken = _check(context, source, spark, check, policy, budget, file)
-                outcomes += found
-                bad += broken
+    desks: queue.SimpleQueue[Desk] = queue.SimpleQueue()
+    for number in range(DESKS):
+        desks.put(Desk.new(context, spark, number))
+    with tempfile.TemporaryDirectory(prefix="perennial-checks-") as scratch, budget.cancels(spark):
+
+        def one(number: int, check: Check) -> tuple[list[Outcome], list[BadRow]]:
+            desk = desks.get()
+            file = Path(scratch) / f"{number}.parquet"
+            try:
+                return _check(context, desk, check, policy, budget, file)
+            finally:
                 file.unlink(missing_ok=True)
+                desks.put(desk)
+
+        with ThreadPoolExecutor(DESKS) as pool:
+            asked = [pool.submit(one, number, check) for number, check in enumerate(checks)]
+            for number, (check, done) in enumerate(zip(checks, asked, strict=True)):
+                progress(0.1 + 0.7 * number / len(checks), f"checking {check.label}")
+                done.exception()  # waits; what it raised is raised below, when the others have ended
+    found = [done.result() for done in asked]
     progress(0.85, "writing the report")
     context.build_data_docs(site_names=[SITE])
     for folder in UNREAD_FOLDERS:
         shutil.rmtree(site / "static" / folder, ignore_errors=True)
-    return outcomes, said.share_out(bad, policy.bad_rows)
+    outcomes = [outcome for of_check, _ in found for outcome in of_check]
+    return outcomes, said.share_out([row for _, rows in found for row in rows], policy.bad_rows)
 
 
 def _check(
-    context: Any, source: Any, spark: SparkSession, check: Check, policy: CheckPolicy, budget: Budget, file: Path
+    context: Any, desk: Desk, check: Check, policy: CheckPolicy, budget: Budget, file: Path
 ) -> tuple[list[Outcome], list[BadRow]]:
     if budget.spent:
         return said.not_run(check.label, check.suite, said.over_time(budget.seconds)), []
     try:
         table = check.read()
-        frame = _frame(spark, table, file)
+        frame = _frame(desk.spark, table, file)
     except (PySparkException, pa.ArrowException) as error:
         return [said.failed(check.label, "expect_spark_to_read_it", None, str(error).splitlines()[0])], []
-    found = _ask_all(context, source, check, frame, table.num_rows, policy)
+    found = _ask_all(context, desk.source, check, frame, table.num_rows, policy)
     late = said.over_time(budget.seconds) if budget.spent else ""
     detailed = [rule.key for rule in check.suite.rules if found.get(rule.key, {}).get("detailed")]
     most = max(1, policy.bad_rows // max(1, len(detailed)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,6 +67,26 @@ def session(name: str) -> Iterator[SparkSession]:
         yield running(name)
     finally:
         spark.stop()
+
+
+@contextmanager
+def starting(name: str) -> Iterator[Callable[[], SparkSession]]:
+    """A session that starts beside the block's first work, such as reading; call what is yielded to wait for it.
+
+    The start is three seconds of another process, so a step that reads meanwhile has them for nothing.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        begun = pool.submit(_start, name)
+
+        def started() -> SparkSession:
+            begun.result()
+            return running(name)
+
+        try:
+            yield started
+        finally:
+            if begun.exception() is None:  # waits: a session that is still starting would be left behind
+                begun.result().stop()
 
 
 def _start(name: str) -> SparkSession:

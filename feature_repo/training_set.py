@@ -24,8 +24,9 @@ def training_set(spec: TrainingSetSpec) -> DatasetRef:
     """Joins, checks and publishes ``rows.parquet``; raises DataFault with a line per problem of the lake or the views."""
     progress(0.01, "checking lake and views")
     reached = _layout(spec).views
-    lake, views = read(spec)
-    with spark.session("perennial-training-set") as session:
+    with spark.starting("perennial-training-set") as started:
+        lake, views = read(spec)
+        session = started()
         progress(0.2, "joining as of each row")
         asked = labelled.rows(session, spec, lake).cache()
         offered = {view: rows for view, rows in views.items() if view in reached}

@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from artifacts.step import DataFault, TryAgain, progress, step
 from artifacts.store import publish
-from feature_repo import engine, targets
 from feature_repo import outcomes as said
+from feature_repo import targets
 from feature_repo.contract import Task, ValidateSpec, ValidationRef
-from feature_repo.engine import Check
 from feature_repo.expectations import daily, raw_day, training_set, view_day
-from feature_repo.expectations.rules import TableSuite
+from feature_repo.expectations.rules import Check, TableSuite
 from feature_repo.expectations_page import page
 from feature_repo.leaks import leaks
 from feature_repo.outcomes import Outcome
 from feature_repo.questions import layout
+from feature_repo.spark import starting
 from feature_repo.targets import Parts
 
 
@@ -58,13 +58,14 @@ def validate(spec: ValidateSpec) -> ValidationRef:
     if spec.suite not in BORDERS:
         raise DataFault([f"suite: there is no suite '{spec.suite}'; there are {sorted(BORDERS)}"])
     border = BORDERS[spec.suite]
-    progress(0.02, "opening the files")
-    outcomes, parts = targets.open_parts(spec, border.tables)
-    prepared = border.prepare(spec, parts)
-    outcomes += prepared.outcomes
-    with publish(spec.output, "validation") as draft:
-        found, bad = engine.run(_checks(border, spec, parts, prepared), spec.policy, draft.path)
-        outcomes += found
+    with starting("perennial-validate") as started, publish(spec.output, "validation") as draft:
+        from feature_repo import engine  # noqa: PLC0415  three seconds of import, beside the start of the session
+
+        progress(0.02, "opening the files")
+        outcomes, parts = targets.open_parts(spec, border.tables)
+        prepared = border.prepare(spec, parts)
+        found, bad = engine.run(_checks(border, spec, parts, prepared), spec.policy, draft.path, started())
+        outcomes = [*outcomes, *prepared.outcomes, *found]
         failures = said.lines(outcomes, "critical")
         warnings = (*prepared.notes, *said.lines(outcomes, "warning"))
         (draft.path / "results.json").write_text(said.report(spec, outcomes, failures, warnings))

@@ -24,7 +24,3 @@ def make() -> None:
         description="Backfills: partitions of the past, never released.",
         include_deferred=False,
     )
-
-
-if __name__ == "__main__":
-    make()

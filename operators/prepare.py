@@ -18,6 +18,7 @@ from operators.ledger import migrate
 from operators.ports import pick
 from operators.stack import running
 
+AIRFLOW_PREPARE = ("-m", "operators.airflow_database")
 MLFLOW_PREPARE = ("-m", "training.mlflow_store")
 
 
@@ -73,10 +74,9 @@ def prepare(env: dict[str, str]) -> None:
     logs = settings.state / "logs"
     version = (ROOT / "locks" / "perennial.txt").read_text()
     jobs = (
-        (home / ".migrated", [sys.executable, "-m", "airflow", "db", "migrate"], logs / "airflow-migrate.log"),
+        (home / ".migrated", [sys.executable, *AIRFLOW_PREPARE], logs / "airflow-migrate.log"),
         (settings.state / ".mlflow-migrated", [sys.executable, *MLFLOW_PREPARE], logs / "mlflow-migrate.log"),
     )
     with ThreadPoolExecutor(len(jobs)) as pool:
         for job in [pool.submit(_once, stamp, version, command, env, log) for stamp, command, log in jobs]:
             job.result()
-    _once(home / ".pools", version, [sys.executable, "-m", "operators.pools"], env, logs / "airflow-pools.log")

@@ -170,8 +170,11 @@ class Ruling(BaseModel, frozen=True, extra="forbid"):
 
 def rule(evidence: Evidence, policy: ReleasePolicy) -> Ruling:
     """Fail when any rule speaks against the candidate; else inconclusive when evidence is missing; else pass."""
+    against = quality(evidence, policy)
+    if against and not evidence.candidate.requests:
+        return Ruling(status="fail", reasons=tuple(against))  # it was not asked, so nothing of that is missing
     missing = _missing(evidence, policy)
-    against = [*_served(evidence, policy), *quality(evidence, policy)]
+    against += _served(evidence, policy)
     if evidence.budget is not None and evidence.budget.status != "pass":
         against.append(f"{evidence.budget.gate}: {evidence.budget.reason}")
     if evidence.champion is not None:

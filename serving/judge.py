@@ -79,10 +79,9 @@ def judge(spec: JudgeSpec) -> JudgementRef:
     progress(0.02, "collecting requests and labelled rows")
     labelled = labelled_rows(spec, candidate, champion)
     labels = label_figures(candidate, champion, labelled)
-    # cheap first: what labels have refused need not be timed for a minute beside the champion
-    timed = champion is not None and not quality(labels, spec.policy)
-    trial = ask(spec, candidate, champion, labelled, timed=timed)
-    under_load = None if quality(labels, spec.policy) else load_test(spec, candidate, champion, trial.columns)
+    refused = bool(quality(labels, spec.policy))  # cheap first: what labels refuse is not asked a single request
+    trial = ask(spec, candidate, champion, labelled, rows=0 if refused else spec.policy.requests)
+    under_load = None if refused else load_test(spec, candidate, champion, trial.columns)
     evidence = measure(spec, (candidate, champion), trial, labels, labelled)
     if under_load is not None:
         slo = candidate.ref.serving.slo
@@ -150,9 +149,8 @@ def labelled_rows(spec: JudgeSpec, candidate: Version, champion: Version | None)
     )
 
 
-def requests(spec: JudgeSpec, names: list[str], labelled: Rows) -> tuple[Table, str]:
-    """Columns of ``policy.requests`` rows: logged ones, newest first, filled up from the dataset; fewer when there are no more."""
-    wanted = spec.policy.requests
+def requests(spec: JudgeSpec, names: list[str], labelled: Rows, wanted: int) -> tuple[Table, str]:
+    """Columns of so many rows: logged ones, newest first, filled up from the dataset; fewer when there are no more."""
     parts: list[Table] = []
     for ref in sorted(spec.predictions, key=lambda found: found.partition, reverse=True):
         path = read_ref(ref).file("predictions.parquet")
@@ -162,7 +160,7 @@ def requests(spec: JudgeSpec, names: list[str], labelled: Rows) -> tuple[Table, 
             parts.append({name: table[FEATURE + name].to_numpy() for name in names})
     logged = sum(map(_length, parts))
     generator = np.random.default_rng((SAMPLE_STREAM, spec.seed))
-    if logged >= wanted:
+    if parts and logged >= wanted:
         together = {name: np.concatenate([part[name] for part in parts]) for name in names}
         chosen = generator.permutation(logged)[:wanted]
         return {name: values[chosen] for name, values in together.items()}, "log"
@@ -177,12 +175,12 @@ def _length(columns: Table) -> int:
     return len(next(iter(columns.values())))
 
 
-def ask(spec: JudgeSpec, candidate: Version, champion: Version | None, labelled: Rows, *, timed: bool) -> Trial:
+def ask(spec: JudgeSpec, candidate: Version, champion: Version | None, labelled: Rows, *, rows: int) -> Trial:
     """Asks all versions: over ``policy.points`` seconds when latency is to be compared, else at the rate of the SLO."""
-    columns, source = requests(spec, needed(candidate, champion), labelled)
+    columns, source = requests(spec, needed(candidate, champion), labelled, rows)
     rows = _length(columns)
     alone = rows / candidate.ref.serving.slo.requests_per_second
-    seconds = float(spec.policy.points) if timed else min(alone, float(spec.policy.points))
+    seconds = min(alone, float(spec.policy.points)) if champion is None else float(spec.policy.points)
     with connect(spec.triton, spec.policy.request_timeout.total_seconds()) as server:
         server.states()  # a server that is down is no verdict on the candidate: TryAgain
         versions = [candidate, *([champion] if champion else [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -63,6 +63,15 @@ class TableSuite:
     table: str
     row_key: tuple[str, ...]
     rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One table to check. ``label`` names it in lines, and is unique among those of a run."""
+
+    label: str
+    suite: TableSuite
+    read: Callable[[], pa.Table]
 
 
 def columns(schema: pa.Schema) -> list[Rule]:

@@ -161,8 +161,8 @@ class Loop:
     def replay_days(self) -> None:
         """Ten days of traffic, and more until drift has been decided, at most eighteen.
 
-        The data clock stands still while the watcher checks a day that has closed, since a real day is long; it goes on
-        while the retrain that drift asks for runs beside it.
+        A day is checked while the next one is played, and the one after that waits for it: a real day is long. The clock
+        goes on while the retrain that drift asks for runs beside it.
         """
         last = FIRST_PARTITION + MOST_DAYS * DAY
         enough = FIRST_PARTITION + DAYS * DAY
@@ -177,9 +177,12 @@ class Loop:
                 say(min(fraction * MOST_DAYS / DAYS, 1.0), words)
 
             for closed in replay(spec, clock, shown):
-                self._await_check(closed.partition, say)
-                if closed.partition >= enough and self.facts.drift_decision():
-                    return
+                if closed.partition > spec.first:
+                    self._await_check(closed.partition - DAY, say)
+                if closed.partition >= enough:
+                    self._await_check(closed.partition, say)
+                    if self.facts.drift_decision():
+                        return
 
     def _settled(self, partition: dt.date) -> bool | None:
         """Whether a day has been checked, or belongs to a version that another one has replaced meanwhile."""

@@ -16,11 +16,11 @@ import pytest
 
 from feature_repo import engine, targets
 from feature_repo.contract import CheckPolicy
-from feature_repo.engine import Check
 from feature_repo.expectations import daily, raw_day, training_set, view_day
 from feature_repo.expectations.daily import Band
-from feature_repo.expectations.rules import SAMPLED, Rule, TableSuite
+from feature_repo.expectations.rules import SAMPLED, Check, Rule, TableSuite
 from feature_repo.outcomes import BadRow, Outcome, text
+from feature_repo.spark import session
 from feature_repo.tables import INSTANT, RAW_SCHEMAS
 from tests.make import expectations as make
 
@@ -195,7 +195,8 @@ def run(site: Path, variants: tuple[str, ...], policy: CheckPolicy) -> Ran:
         for variant in variants
         if variant in ("sound", "empty", "broken") or subject.suite.table not in {daily.TABLE, raw_day.FLIGHTS}
     ]
-    outcomes, bad = engine.run(checks, policy, site)
+    with session("tests") as spark:
+        outcomes, bad = engine.run(checks, policy, site, spark)
     by_label: dict[str, list[Outcome]] = {}
     for one in outcomes:
         by_label.setdefault(one.table, []).append(one)

@@ -8,8 +8,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from artifacts.step import DataFault
 from feature_repo.engine import Budget
-from feature_repo.spark import pieces, session
+from feature_repo.spark import pieces, session, starting
 
 pytestmark = pytest.mark.spark
 
@@ -45,3 +46,17 @@ def test_a_shuffle_has_a_piece_per_core_at_least_and_at_most_what_the_setting_sa
     with session("tests") as spark:
         pieces(spark, wanted)
         assert spark.conf.get("spark.sql.shuffle.partitions") == made
+
+
+def test_a_session_that_starts_beside_other_work_is_ready_when_asked_for() -> None:
+    with starting("tests") as started:
+        spark = started()
+        assert spark.range(3).count() == 3
+        assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert SparkContext._active_spark_context is None
+
+
+def test_a_session_that_nobody_waited_for_is_stopped_all_the_same() -> None:
+    with pytest.raises(DataFault, match="no such day"), starting("tests"):
+        raise DataFault(["no such day"])
+    assert SparkContext._active_spark_context is None

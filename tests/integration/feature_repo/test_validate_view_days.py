@@ -15,6 +15,7 @@ from feature_repo import engine, targets
 from feature_repo.catalogue import VIEWS
 from feature_repo.contract import CheckPolicy, ValidateSpec
 from feature_repo.expectations import view_day
+from feature_repo.expectations.rules import Check
 from feature_repo.spark import session
 from feature_repo.validate import validate
 from tests.make import expectations as make
@@ -90,7 +91,8 @@ def test_of_a_very_large_table_ranges_see_a_fixed_sample_and_keys_and_nulls_see_
     assert 0 < len(chosen[0]) < 30
     assert everything == 48
     nulls = make.change(table, "carrier", [None, *table["carrier"].to_pylist()[1:]])
-    check = engine.Check("carrier", suite, lambda: nulls)
-    outcomes, _ = engine.run([check], CheckPolicy(sampled_above=12), tmp_path)
+    check = Check("carrier", suite, lambda: nulls)
+    with session("tests") as spark:
+        outcomes, _ = engine.run([check], CheckPolicy(sampled_above=12), tmp_path, spark)
     assert {one.key for one in outcomes if not one.success} == {"known:carrier"}
     assert len(outcomes) == len(suite.rules)
