@@ -65,6 +65,7 @@ class Materializer:
         Rows that became visible up to ``lookback`` before ``start`` are looked at again: a late record may have changed
         them, or taken them away, when their day was built anew. Those that say what is stored already are not written. A view of which the
         store holds nothing, since it was lost, replaced or is new, is filled with all that has not expired by ``start``.
+        Of a window longer than any row lives the beginning is not read: nobody could be given a row of it.
 
         Raises DataFault when a day of the window has no artifact, when an artifact is not laid out as a view, and
         when a window longer than a day holds no row at all; OnlineUnavailable when the store does not answer. A view
@@ -72,7 +73,7 @@ class Materializer:
         """
         if end <= start:
             raise DataFault([f"start={start:%Y-%m-%dT%H:%MZ} does not lie before end={end:%Y-%m-%dT%H:%MZ}"])
-        newest, fresh = self._newest(start, end, lookback)
+        newest, fresh = self._newest(max(start, end - OLDEST), end, lookback)
         alarms = self._alarms(fresh, start, end)
         if lookback:
             self._refill(newest, start)

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import BaseOperatorLink
 from pydantic import BaseModel
 
-from artifacts.refs import Ref, join
+from artifacts.refs import Ref, Uri, join
 from artifacts.store import manifest
 from feature_repo.contract import ValidationRef
 from monitoring.contract import CheckRef
@@ -61,10 +61,11 @@ class MlflowLink(PageLink):
     page = "MLflow run"
 
 
+JUDGEMENT_PAGE = "judgement.html"
 LINKS: dict[type[BaseModel], tuple[PageLink, tuple[str, ...]]] = {
     ValidationRef: (DataDocsLink(), ("summary.html",)),
     EvaluationRef: (EvaluationLink(), ("evaluation.html",)),
-    JudgementRef: (JudgementLink(), ("judgement.html",)),
+    JudgementRef: (JudgementLink(), (JUDGEMENT_PAGE,)),
     CheckRef: (DriftReportLink(), ("report.html", "summary.html")),  # too few rows make no Evidently report
 }
 """Kind of result -> its link, and the pages that it may lead to, the best first."""
@@ -86,5 +87,10 @@ def page_of(result: BaseModel) -> str:
     found = manifest(result.uri)
     there = {entry.path for entry in found.files} if found else set()
     page = next((name for name in LINKS[type(result)][1] if name in there), None)
-    inside = result.uri.removeprefix(platform().store).strip("/")
-    return join(f"{platform().airflow}/perennial/artifacts", inside, page) if page else ""
+    return page_at(result.uri, page) if page else ""
+
+
+def page_at(uri: Uri, page: str) -> str:
+    """The URL at which the board shows one file of an artifact in the store."""
+    inside = uri.removeprefix(platform().store).strip("/")
+    return join(f"{platform().airflow}/perennial/artifacts", inside, page)

@@ -10,14 +10,18 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from artifacts.store import read_ref
 from operators.demo.display import Display
 from operators.demo.facts import MODEL, SCRAMBLED
 from operators.demo.loop import Loop
 from operators.ledger import RETRAIN, Entry
+from operators.ledger.lineage import engines
+from operators.links import JUDGEMENT_PAGE, page_at
 from operators.tasks.release import RELEASE
 from operators.tasks.watch import DRIFT
 from operators.verdicts import GATE
 from operators.versions import Version, versions
+from serving.engine_contract import EngineTable
 
 SHOWN_REASONS = 6
 
@@ -187,16 +191,60 @@ def _verdicts_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def engine_rows(table: EngineTable, version: int) -> list[dict[str, Any]]:
+    """Every engine that was tried for a version: whether it proved to be the same model, and its time per call."""
+    return [
+        {
+            "version": version,
+            "engine": row.engine,
+            "precision": row.precision,
+            "status": "chosen" if row.engine == table.chosen else row.status,
+            "milliseconds": row.milliseconds,
+            "reason": row.reason,
+        }
+        for row in table.rows
+    ]
+
+
+def _engines_table(rows: list[dict[str, Any]]) -> Table:
+    batches = sorted({batch for row in rows for batch in row["milliseconds"]})
+    table = Table(title="Engines that were built, proved and timed (one thread)", title_justify="left")
+    for column in ("version", "engine", "verdict", *(f"ms at {batch}" for batch in batches), "reason"):
+        table.add_column(column)
+    for row in rows:
+        times = [f"{row['milliseconds'][batch]:.3f}" if batch in row["milliseconds"] else "-" for batch in batches]
+        table.add_row(str(row["version"]), row["engine"], row["status"], *times, Text(row["reason"].partition(";")[0]))
+    return table
+
+
+def pages(loop: Loop) -> dict[str, str]:
+    """The page of each version's release: its scores, its latency, and the curve of latency over throughput."""
+    found = {}
+    for entry in loop.book.entries(RELEASE, MODEL):
+        uri = entry.body.get("evidence_uri")
+        if isinstance(uri, str):
+            found[f"release of version {entry.body['version']}, {entry.body['outcome']}"] = page_at(uri, JUDGEMENT_PAGE)
+    return found
+
+
 def summarise(loop: Loop, display: Display, state: Path, peak_mib: int, seconds: float) -> bool:
     """Prints the summary, writes ``demo/summary.json`` and returns whether the ledger proves all three endings."""
-    models = [_model(version) for version in versions(loop.book, MODEL) if version.trigger != SCRAMBLED]
-    made, said = decisions(loop), verdicts(loop)
+    trained = [version for version in versions(loop.book, MODEL) if version.trigger != SCRAMBLED]
+    models = [_model(version) for version in trained]
+    tried = [
+        row
+        for version in trained
+        for row in engine_rows(engines(read_ref(version.package_ref())), version.registered.version)
+    ]
+    made, said, seen = decisions(loop), verdicts(loop), pages(loop)
     problems = judge(loop)
     skew = loop.skewed
     summary = {
         "models": models,
         "decisions": made,
         "verdicts": said,
+        "engines": tried,
+        "pages": seen,
         "durations": display.durations,
         "reused": display.reused,
         "served": skew.model_dump(mode="json") if skew else None,
@@ -210,7 +258,10 @@ def summarise(loop: Loop, display: Display, state: Path, peak_mib: int, seconds:
     console = display.console
     console.print(_models_table(models))
     console.print(_verdicts_table(said))
+    console.print(_engines_table(tried))
     console.print(_decisions_table(made))
+    for what, page in seen.items():
+        console.print(f"Page of the {what}: {page}", markup=False, highlight=False, soft_wrap=True)
     console.print("Seconds per stage: " + ", ".join(f"{name} {value:.0f}" for name, value in display.durations.items()))
     if skew and skew.auc_served is not None and skew.auc_offline is not None:
         console.print(

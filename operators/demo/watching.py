@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from operators.demo.display import Say
 from operators.ledger import Ledger
 
 POLL_SECONDS = 1.0
+POLLS_PER_LOOK = 3  # the ledger is asked at every poll, Airflow's server at every third: a look costs it three requests
 PATIENCE_SECONDS = 900.0
 ACTIVE_STATES = {"running", "queued"}
 REPORTERS = {"failed", "finish"}  # operators/endings.py, and the tasks that write how a run ended
@@ -93,16 +95,21 @@ class Watcher:
         Raises RunFailed when any run fails, TimeoutError after ``seconds`` without a result.
         """
         until = time.monotonic() + seconds
+        polls = itertools.count()
         while (found := condition()) is None:
-            self._raise_failed()
-            for dag_id in dag_ids:
-                for run in self.active(dag_id)[:1]:
-                    self._show(dag_id, run["dag_run_id"], say)
+            if next(polls) % POLLS_PER_LOOK == 0:
+                self._look(dag_ids, say)
             if time.monotonic() > until:
                 what = ", ".join(dag_ids) or "Airflow"
                 raise TimeoutError(f"nothing came of {what} within {seconds:.0f} s; the runs in Airflow say more")
             time.sleep(POLL_SECONDS)
         return found
+
+    def _look(self, dag_ids: Sequence[str], say: Say) -> None:
+        self._raise_failed()
+        for dag_id in dag_ids:
+            for run in self.active(dag_id)[:1]:
+                self._show(dag_id, run["dag_run_id"], say)
 
     def _raise_failed(self) -> None:
         for run in self._airflow.failed_runs():

@@ -296,6 +296,15 @@ def test_a_service_day_boundary_lies_within_a_window(store: Store) -> None:
     assert store.value(midnight + HOUR) == (2.0, "present", 0.0)
 
 
+def test_of_a_long_window_only_what_still_lives_is_read(embedded: Store) -> None:
+    days = [make.DAY + number * dt.timedelta(days=1) for number in range(9)]
+    for number, day in enumerate(days):
+        embedded.publish({"carrier": [("UA", START + number * dt.timedelta(days=1), NONE, float(number))]}, day)
+    end = START + 8 * dt.timedelta(days=1) + HOUR
+    assert embedded.open().write(START - 90 * dt.timedelta(days=1), end).rows["carrier"] == 1  # no older day is missed
+    assert embedded.value(end) == (8.0, "present", 3600.0)
+
+
 def test_a_reader_may_start_before_anything_was_written(store: Store) -> None:
     reader = store.reader()
     assert reader.read(["carrier"], {"carrier": ["UA"]}, START).status == {"carrier": ["absent"]}

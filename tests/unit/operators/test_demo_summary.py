@@ -9,6 +9,7 @@ from rich.console import Console
 from operators.demo import summary
 from operators.demo.facts import MODEL
 from operators.verdicts import GATE
+from serving.engine_contract import EngineRow, EngineTable
 from tests.make import gates
 from tests.make import operators as make
 from training.contract import GatePolicy
@@ -35,3 +36,24 @@ def test_every_verdict_has_a_row_with_its_reason(tmp_path):
     kept, refused = summary.decisions(loop)
     assert kept["reasons"] == ["G4 champion: skipped"]
     assert (refused["verdict"], refused["reasons"]) == ("refused", ["G4 champion: fail"])
+
+
+def test_the_table_of_engines_says_which_was_chosen_and_why_others_were_not():
+    rows = (
+        EngineRow(
+            engine="onnxruntime", precision="fp32", status="passed", reason="same", milliseconds={1: 0.02, 256: 0.3}
+        ),
+        EngineRow(
+            engine="openvino", precision="fp32", status="passed", reason="same", milliseconds={1: 0.06, 256: 0.4}
+        ),
+        EngineRow(engine="tensorrt", precision="fp32", status="not built", reason="there is no GPU; more words"),
+    )
+    found = summary.engine_rows(EngineTable(chosen="onnxruntime", reason="the fastest", rows=rows), 3)
+    assert [row["status"] for row in found] == ["chosen", "passed", "not built"]
+    console = Console(record=True, width=160)
+    console.print(summary._engines_table(found))
+    text = console.export_text()
+    assert "ms at 256" in text
+    assert "0.020" in text
+    assert "there is no GPU" in text
+    assert "more words" not in text, "the whole reason is in summary.json"
