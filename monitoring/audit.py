@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from monitoring.contract import DriftPolicy, Effect, EffectEvidence
+from training.measures import DECIDING
 
 
 def effect(evidence: EffectEvidence, policy: DriftPolicy) -> Effect:
     """Whether one drift retrain helped: it was promoted, and quality rose, or without labels, drift fell.
 
-    Quality is the log loss of the old champion, replayed on the requests that the new version answered, minus the new
+    Quality is the deciding loss of the old champion, replayed on the requests that the new version answered, minus the new
     version's. Drift has fallen when the score against the new reference is below the old one by ``breaker_cut``.
     """
     drift, quality, reasons = None, None, []
@@ -26,9 +27,9 @@ def effect(evidence: EffectEvidence, policy: DriftPolicy) -> Effect:
         drift = evidence.score_after <= (1 - policy.breaker_cut) * evidence.score_before
         reasons.append(f"drift score {evidence.score_before:.2f} -> {evidence.score_after:.2f}")
     gain = None
-    if evidence.log_loss_old is not None and evidence.log_loss_new is not None:
+    if evidence.loss_old is not None and evidence.loss_new is not None:
         if evidence.labelled >= policy.minimum_labels:
-            gain = evidence.log_loss_old - evidence.log_loss_new
+            gain = evidence.loss_old - evidence.loss_new
             quality = gain > 0
             reasons.append(_gain_words(evidence))
         else:
@@ -50,7 +51,7 @@ def effect(evidence: EffectEvidence, policy: DriftPolicy) -> Effect:
 def _gain_words(evidence: EffectEvidence) -> str:
     bound = "" if evidence.gain_lower is None else f", lower bound of the gain {evidence.gain_lower:+.4f}"
     return (
-        f"log loss {evidence.log_loss_old:.4f} of the old champion -> {evidence.log_loss_new:.4f} on {evidence.labelled} labels"
+        f"{DECIDING[evidence.task].title} {evidence.loss_old:.4f} of the old champion -> {evidence.loss_new:.4f} on {evidence.labelled} labels"
         f"{bound}"
     )
 

@@ -342,8 +342,9 @@ class EffectEvidence(BaseModel, frozen=True, extra="forbid"):
     score_before: float | None = None
     score_after: float | None = None
     labelled: int = Field(default=0, ge=0, description="Labelled requests, held out for both versions.")
-    log_loss_old: float | None = None
-    log_loss_new: float | None = None
+    task: Task = "classification"
+    loss_old: float | None = Field(default=None, description="The deciding loss: log loss, or a regression's MAE.")
+    loss_new: float | None = None
     gain_lower: float | None = Field(default=None, description="Lower 95 % bound of the gain, days resampled.")
 
 
@@ -354,7 +355,7 @@ class Effect(BaseModel, frozen=True, extra="forbid"):
     promoted: bool
     drift_improved: bool | None
     quality_improved: bool | None
-    gain: float | None = Field(description="Log loss of the old champion minus that of the new version.")
+    gain: float | None = Field(description="Deciding loss of the old champion minus that of the new version.")
     helped: bool
     reasons: tuple[str, ...] = Field(min_length=1)
 

@@ -25,14 +25,15 @@ def replay(spec: EffectSpec) -> EffectRef:
     """Publishes the figures of both versions; raises DataFault when the log lacks a feature that the old one reads."""
     progress(0.1, "reading what the new version answered")
     window = log_window(spec.predictions, spec.new, spec.policy.sample_rows, spec.seed)
-    new, _ = quality.enough(labelled(window, spec.feedback), spec.policy)
-    figures: dict[str, float | None] = {"log_loss_old": None, "log_loss_new": None, "gain_lower": None}
+    task = spec.old.serving.task
+    new, _ = quality.enough(labelled(window, spec.feedback, task), spec.policy)
+    figures: dict[str, float | None] = {"loss_old": None, "loss_new": None, "gain_lower": None}
     days = len(set(new.day.tolist()))
     if len(new.label):
         progress(0.4, f"the old champion answers {window.rows} requests")
-        old, _ = quality.enough(labelled(_answered_by(spec.old, window), spec.feedback), spec.policy)
-        losses = [quality.row_losses(side.score, side.label) for side in (old, new)]
-        figures |= {"log_loss_old": float(losses[0].mean()), "log_loss_new": float(losses[1].mean())}
+        old, _ = quality.enough(labelled(_answered_by(spec.old, window), spec.feedback, task), spec.policy)
+        losses = [quality.losses_of(side) for side in (old, new)]
+        figures |= {"loss_old": float(losses[0].mean()), "loss_new": float(losses[1].mean())}
         if days > 1:
             rng = generator(spec.seed, spec.model, "effect", spec.new)
             figures["gain_lower"] = quality.gain(losses[0], losses[1], new.day, spec.policy.bootstrap_draws, rng)[1]
@@ -44,6 +45,7 @@ def replay(spec: EffectSpec) -> EffectRef:
         "requests": window.rows,
         "labelled": len(new.label),
         "days": days,
+        "task": task,
         **figures,
     }
     with publish(spec.output, "effect") as draft:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from artifacts.refs import Digest, Ref, Uri
 from monitoring.contract import DriftPolicy
 from serving.contract import FeedbackRef, PackageRef, PredictionsRef
+from training.measures import Task
 
 
 class EffectSpec(BaseModel, frozen=True, extra="forbid"):
@@ -44,6 +45,9 @@ class EffectRef(Ref, frozen=True):
     requests: int = Field(description="Answered by the new version.")
     labelled: int = Field(description="Those of them whose label is known, on days that are labelled whole.")
     days: int = Field(description="Days that these come from.")
-    log_loss_old: float | None = Field(description="None without labels.")
-    log_loss_new: float | None
+    task: Task = "classification"
+    loss_old: float | None = Field(
+        description="The deciding one: log loss, or a regression's MAE. None without labels."
+    )
+    loss_new: float | None
     gain_lower: float | None = Field(description="Lower 95 % bound of old - new, days resampled; None below two days.")

@@ -248,8 +248,8 @@ def audited(
         decided_at=now,
         promoted=True,
         labelled=len(old),
-        log_loss_old=float(old.mean()),
-        log_loss_new=float(new.mean()),
+        loss_old=float(old.mean()),
+        loss_new=float(new.mean()),
         gain_lower=lower,
     )
 

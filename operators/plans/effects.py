@@ -118,4 +118,4 @@ def conclude(audit: Audit, replayed: EffectRef | None, why_not: str | None, poli
     return found.model_copy(update={"reasons": (*found.reasons, why_not)}) if why_not else found
 
 
-FIGURES = ("labelled", "log_loss_old", "log_loss_new", "gain_lower")
+FIGURES = ("task", "labelled", "loss_old", "loss_new", "gain_lower")

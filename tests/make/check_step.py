@@ -38,7 +38,7 @@ def stand_in(spec: StandInSpec) -> CheckRef | ReferenceRef | EffectRef:
     if spec.replaces:
         return EffectRef(
             uri=spec.output, digest=digest, model="flight_delay", new=spec.package, first=day, last=day, requests=900, labelled=900,
-            days=1, log_loss_old=0.5, log_loss_new=0.4, gain_lower=None,
+            days=1, loss_old=0.5, loss_new=0.4, gain_lower=None,
         )  # fmt: skip
     if spec.partition is None:
         return ReferenceRef(

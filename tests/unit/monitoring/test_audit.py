@@ -31,9 +31,9 @@ def effects(helped: str) -> list[Effect]:
         ({}, True, "nothing was measured yet"),
         ({"score_before": 0.4, "score_after": 0.2}, True, "drift score 0.40 -> 0.20"),
         ({"score_before": 0.4, "score_after": 0.21}, False, "drift score 0.40 -> 0.21"),
-        ({"labelled": 900, "log_loss_old": 0.5, "log_loss_new": 0.49}, True, "0.5000 of the old champion -> 0.4900"),
-        ({"labelled": 900, "log_loss_old": 0.5, "log_loss_new": 0.51}, False, "on 900 labels"),
-        ({"labelled": 499, "log_loss_old": 0.5, "log_loss_new": 0.51}, True, "a replay needs 500"),
+        ({"labelled": 900, "loss_old": 0.5, "loss_new": 0.49}, True, "0.5000 of the old champion -> 0.4900"),
+        ({"labelled": 900, "loss_old": 0.5, "loss_new": 0.51}, False, "on 900 labels"),
+        ({"labelled": 499, "loss_old": 0.5, "loss_new": 0.51}, True, "a replay needs 500"),
     ],
 )
 def test_a_retrain_helped_when_quality_or_else_drift_improved(changes: dict[str, Any], helped: bool, said: str) -> None:
@@ -43,7 +43,7 @@ def test_a_retrain_helped_when_quality_or_else_drift_improved(changes: dict[str,
 
 
 def test_quality_has_the_last_word_over_drift() -> None:
-    better = {"labelled": 900, "log_loss_old": 0.5, "log_loss_new": 0.49, "gain_lower": 0.002}
+    better = {"labelled": 900, "loss_old": 0.5, "loss_new": 0.49, "gain_lower": 0.002}
     found = effect(evidence(score_before=0.4, score_after=0.4, **better), POLICY)
     assert (found.drift_improved, found.quality_improved, found.helped) == (False, True, True)
     assert found.gain == pytest.approx(0.01)

@@ -65,7 +65,7 @@ def replayed(folder: Path, number: int, old: float, new: float, labelled: int = 
     found = EffectRef(
         uri="file:///effects/1", digest=sha256(b"effect"), model=ROW.model, new=control.package(number).digest,
         first=dt.date(2013, 9, 11), last=dt.date(2013, 9, 16), requests=1000, labelled=labelled, days=6,
-        log_loss_old=old, log_loss_new=new, gain_lower=old - new - 0.005,
+        loss_old=old, loss_new=new, gain_lower=old - new - 0.005,
     )  # fmt: skip
     uri = file_uri(folder / f"effect-{number}.json")
     write_bytes(uri, found.model_dump_json().encode())
