@@ -362,6 +362,14 @@ class LoadPolicy(BaseModel, frozen=True, extra="forbid"):
         gt=0,
         description="Tries at the promised rate; the best counts: what else a machine does only ever slows.",
     )
+    busy_attempts: int = Field(
+        default=15, gt=0, description="Tries at most while the machine is busy; each costs two times ``open_seconds``."
+    )
+    idle_share: float = Field(
+        default=0.2,
+        gt=0,
+        description="The machine is busy while the p99 of requests that compute nothing exceeds this share of the promise.",
+    )
     size_factor: float = Field(default=1.5, gt=0, description="Engine files, at most this times the champion's.")
 
 

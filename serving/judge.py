@@ -101,7 +101,7 @@ def load_test(spec: JudgeSpec, candidate: Version, champion: Version | None, col
             place = np.arange(batch) % len(numeric)
             server.score(candidate.name, numeric[place], categorical[place])
 
-        found = load.measure(one, candidate.ref.serving.slo, spec.policy.load, max_batch)
+        found = load.measure(one, server.live, candidate.ref.serving.slo, spec.policy.load, max_batch)
     sizes = [engine_file(read_ref(each.ref), each.ref)[1].stat().st_size for each in (candidate, champion) if each]
     return found.model_copy(update={"bytes": sizes[0], "champion_bytes": sizes[1] if champion else None})
 

@@ -52,6 +52,10 @@ class Server:
                 raise self._outside(error) from error
             raise
 
+    def live(self) -> None:
+        """Asks whether the server lives; TryAgain when it does not answer. It computes nothing, so it times the way there."""
+        self._ask(lambda: self._client.is_server_live(client_timeout=self._seconds))
+
     def states(self) -> dict[str, tuple[str, str]]:
         """(state, reason) of every model folder that the server knows."""
         index = self._ask(lambda: self._client.get_model_repository_index(client_timeout=self._seconds))

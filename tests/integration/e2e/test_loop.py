@@ -23,7 +23,7 @@ from tests.make.operators import alive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
-MODEL = ROW.model
+MODEL, SECOND = ROW.model, "next_hour_temperature"
 Found = TypeVar("Found")
 
 
@@ -47,7 +47,8 @@ def outcomes() -> list[object]:
 
 def trainings() -> int:
     """Fits that were run; cron asks for the same day each minute, and all but the first find both of them done."""
-    return sum(entry.body["module"] == "training.train" for entry in ledger().entries(STEP_BEGUN))
+    bodies = [entry.body for entry in ledger().entries(STEP_BEGUN)]
+    return sum(body["module"] == "training.train" and body["dag"] == f"retrain__{MODEL}" for body in bodies)
 
 
 def test_cron_alone_brings_a_model_into_production(loop: Stack) -> None:
@@ -61,6 +62,14 @@ def test_cron_alone_brings_a_model_into_production(loop: Stack) -> None:
     verdicts = {verdict["gate"]: verdict["status"] for verdict in ledger().entries(GATE, MODEL)[0].body["verdicts"]}
     assert verdicts["G4 champion"] == "skipped"
     assert ledger().verify() == []
+
+
+def test_the_second_row_is_trained_and_judged_by_the_same_dags(loop: Stack) -> None:
+    (version,) = wait_for(lambda: versions(ledger(), SECOND), "a version of the second row")
+    assert (version.trigger, version.evaluation_ref().task) == ("scheduled", "regression")
+    judged = wait_for(lambda: ledger().entries(RELEASE, SECOND), "the release of the second row")
+    assert judged[0].body["outcome"] == "promoted", judged[0].body["reasons"]
+    assert of_type(loop, f"retrain__{SECOND}", "scheduled")
 
 
 def test_the_gateway_answers_a_real_client(loop: Stack) -> None:

@@ -10,7 +10,7 @@ from tritonclient.utils import InferenceServerException
 
 from serving import load
 from serving.contract import LoadPolicy, Slo
-from serving.gate import LoadPoint, budget
+from serving.gate import Load, LoadPoint, budget
 
 POLICY = LoadPolicy(batches=(1, 32), concurrency=(1, 4), closed_seconds=0.05, rates=(1.0, 2.0), open_seconds=0.2)
 SLO = Slo(latency_p99_ms=1000, requests_per_second=100)
@@ -31,7 +31,7 @@ class Server:
 
 def test_every_point_is_measured_and_none_above_the_largest_batch() -> None:
     server = Server()
-    found = load.measure(server, SLO, POLICY, max_batch=16)
+    found = load.measure(server, nothing, SLO, POLICY, max_batch=16)
     closed = [(p.batch, p.concurrency) for p in found.points if p.loop == "closed"]
     assert closed == [(1, 1), (1, 4), (16, 1), (16, 4)]
     assert [p.rate for p in found.points if p.loop == "open"] == [100, 200]
@@ -55,14 +55,33 @@ def at(p99_ms: float, rate: float = 100) -> LoadPoint:
 
 @pytest.mark.parametrize(
     ("answers", "status"),
-    [([3, 9], "pass"), ([30, 40, 3], "pass"), ([30, 40, 31, 32], "fail"), ([math.nan, 40, math.nan, 31], "fail")],
+    [
+        ([3, 9], "pass"),
+        ([30, 40, 3], "pass"),
+        ([30, 40, 31, 32, 1], "fail"),  # the last is the empty request: the machine is idle, so the version is slow
+        ([math.nan, 40, math.nan, 31, 1], "fail"),
+        ([30, 40, 31, 32, 9, 14], "pass"),  # empty requests take 9 ms, so the machine is busy, and it is tried again
+        ([30, 40, 31, 32, math.nan, 33, 2], "fail"),
+        ([30, 40, 31, 32, 9, 33, 9, 34], "fail"),  # busy for as long as it is tried
+    ],
 )
-def test_the_promised_rate_is_tried_again_and_the_best_counts(
+def test_the_promised_rate_is_tried_again_while_the_machine_is_busy_and_the_best_counts(
     monkeypatch: pytest.MonkeyPatch, answers: list[float], status: str
 ) -> None:
     left = list(answers)
     monkeypatch.setattr(load, "opened", lambda ask, rate, seconds: at(left.pop(0), rate))  # noqa: ARG005  its interface
-    policy = POLICY.model_copy(update={"batches": ()})
-    found = load.measure(Server(), Slo(latency_p99_ms=15, requests_per_second=100), policy, 16)
+    policy = POLICY.model_copy(update={"batches": (), "busy_attempts": 5})
+    found = load.measure(Server(), nothing, Slo(latency_p99_ms=15, requests_per_second=100), policy, 16)
     assert left == [], "fewer tries than were needed, or more than allowed"
     assert budget(found, 0.001, 1.5).status == status
+
+
+def test_a_refusal_says_what_an_empty_request_takes() -> None:
+    found = Load(points=(at(22.5),), limit_ms=15, requests_per_second=100, idle_p99_ms=0.81)
+    assert budget(found, 0.001, 1.5).reason == (
+        "p99 is 22.50 ms at 100 requests a second, promised are 15 ms; a request that computes nothing takes 0.81 ms"
+    )
+
+
+def nothing() -> None:
+    """A request that computes nothing."""
