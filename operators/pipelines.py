@@ -10,7 +10,7 @@ from artifacts.clock import Calendar
 from artifacts.refs import Uri, join
 from feature_repo.contract import FLIGHT_OUTCOME, NextObservation, Question
 from monitoring.contract import DriftPolicy
-from serving.contract import ReleasePolicy, RequestInput, Serving
+from serving.contract import ReleasePolicy, RequestInput, Serving, Slo
 from training.contract import BoostingParams, GatePolicy
 from training.recipes import flight_delay, next_hour_temperature
 
@@ -163,6 +163,7 @@ PIPELINES = (
             request_view="station",
             routing_key="origin",
             calendar=NEW_YORK,
+            slo=Slo(latency_p99_ms=50, requests_per_second=50),  # three stations ask once an hour
         ),
         release=ReleasePolicy(requests=900),  # the test window has 14 days of 72 rows
         # 72 requests a day: three days have 216, whose thresholds are those of the reference's own three-day blocks

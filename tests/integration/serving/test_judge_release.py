@@ -135,7 +135,10 @@ def test_the_candidate_is_held_to_what_its_row_promises_under_load(
     assert "promised: p99 1000 ms at 50 requests" in store.read_ref(ref).file("judgement.html").read_text()
     package = staged["champion"][1]
     strict = package.serving.model_copy(update={"slo": Slo(latency_p99_ms=0.001, requests_per_second=50)})
-    refused = judged("champion", None, candidate_package=package.model_copy(update={"serving": strict}))
+    idle = POLICY.model_copy(
+        update={"load": POLICY.load.model_copy(update={"idle_share": 1e9})}
+    )  # the machine is never busy
+    refused = judged("champion", None, policy=idle, candidate_package=package.model_copy(update={"serving": strict}))
     assert refused.status == "fail"
     assert any("G9 budget: p99 is" in reason for reason in refused.reasons)
 
