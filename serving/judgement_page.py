@@ -69,17 +69,18 @@ def scatter(title: str, pairs: Sequence[tuple[float, float]]) -> str:
 
 
 def curve(load: Load) -> str:
-    """p99 over throughput, one point per point of the load test; the dashed line is the promise."""
-    points = [point for point in load.points if math.isfinite(point.p99_ms)]
+    """p99 over throughput (on a logarithmic scale), one point per point of the load test; the dashed line is the promise."""
+    points = [point for point in load.points if math.isfinite(point.p99_ms) and point.rows_per_second > 0]
     top = max([load.limit_ms, *(point.p99_ms for point in points)])
-    right = max([1.0, *(point.rows_per_second for point in points)])
+    right = max([10.0, *(point.rows_per_second for point in points)])
+    left = min([right / 10, *(point.rows_per_second for point in points)])
     limit = _y(load.limit_ms, top)
     drawn = [
         f'<line x1="{EDGE}" y1="{limit:.1f}" x2="{WIDTH - EDGE}" y2="{limit:.1f}" stroke="#999" stroke-dasharray="4"/>'
     ]
     for loop, colour in LOOPS.items():
         kept = sorted((p.rows_per_second, p.p99_ms) for p in points if p.loop == loop)
-        places = [(_x(rows, right), _y(p99, top)) for rows, p99 in kept]
+        places = [(_x(math.log(rows / left), math.log(right / left)), _y(p99, top)) for rows, p99 in kept]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1" points="{line}"/>')
         drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
@@ -87,7 +88,8 @@ def curve(load: Load) -> str:
         f'<text x="{WIDTH - EDGE}" y="{EDGE + 14 * number}" text-anchor="end" font-size="12" fill="{colour}">{loop} loop</text>'
         for number, (loop, colour) in enumerate(LOOPS.items())
     )
-    return _frame("p99 (ms) over rows per second", f"{top:.3g}", f"{right:.3g} rows/s", "".join(drawn) + legend)
+    scale = f"{left:.0f} to {right:.0f} rows/s, logarithmic"
+    return _frame("p99 (ms) over rows per second", f"{top:.3g}", scale, "".join(drawn) + legend)
 
 
 def load_table(load: Load) -> str:
