@@ -95,11 +95,64 @@ class TorchJob(BaseModel, frozen=True, extra="forbid"):
     gpus_per_process: int = Field(default=0, ge=0)
     cpus_per_process: int = Field(default=1, gt=0)
     memory_mib: int = Field(default=2048, gt=0)
+    min_nodes: int | None = Field(
+        default=None, gt=0, description="Fewest nodes that it may go on with when some are lost; None: all of them."
+    )
+
+    @model_validator(mode="after")
+    def _fewest_of_all(self) -> TorchJob:
+        if self.min_nodes is not None and self.min_nodes > self.nodes:
+            raise ValueError(f"min_nodes={self.min_nodes} is more than nodes={self.nodes}; ask for at most as many")
+        return self
 
     @property
     def world_size(self) -> int:
         """The number of processes that train together."""
         return self.nodes * self.processes_per_node
+
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """The numbers of processes that it may run with, the fewest first; one, unless nodes may be lost."""
+        return tuple(nodes * self.processes_per_node for nodes in range(self.min_nodes or self.nodes, self.nodes + 1))
+
+
+class CheckpointPolicy(BaseModel, frozen=True, extra="forbid"):
+    """How often a fit saves what it has learnt, and how much of it stays (decisions.md 4.10)."""
+
+    longest_seconds: float = Field(default=900, ge=0, description="At least so often, however long the run is.")
+    run_share: float = Field(default=0.05, gt=0, le=1, description="At least once in this share of the whole run.")
+    keep: int = Field(default=3, gt=0)
+
+
+class FitOptions(BaseModel, frozen=True, extra="forbid"):
+    """How a fit uses its processes: what they share, how exactly they count, and when they save or give up."""
+
+    strategy: Literal["ddp", "fsdp"] = Field(
+        default="ddp", description="ddp: each process holds the whole model; fsdp: each holds its part (FSDP2)."
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="bf16 by autocast; fp16 by autocast with a gradient scaler; weights stay fp32."
+    )
+    accumulation: int = Field(
+        default=1, gt=0, description="Pieces that a process's share of a global batch is worked on in."
+    )
+    activation_checkpointing: bool = False
+    compile: bool = False
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    preflight_seconds: float = Field(default=60, gt=0, description="Longest wait for all processes to come together.")
+    hang_seconds: float = Field(default=300, gt=0, description="Without a step for so long, a fit ends to be resumed.")
+
+    @model_validator(mode="after")
+    def _scaler_sees_whole_gradients(self) -> FitOptions:
+        if self.strategy == "fsdp" and self.precision == "fp16":
+            raise ValueError(
+                "strategy=fsdp with precision=fp16: the gradient scaler needs whole gradients; use precision=bf16, or ddp"
+            )
+        return self
+
+    def shaping(self) -> dict[str, object]:
+        """The options that can change a bit of the weights; the others only change how long it takes."""
+        return self.model_dump(mode="json", exclude={"checkpoint", "preflight_seconds", "hang_seconds"})
 
 
 class Network(BaseModel, frozen=True, extra="forbid"):
@@ -140,6 +193,7 @@ class TrainSpec(BaseModel, frozen=True, extra="forbid"):
     )
     network: Network
     job: TorchJob
+    options: FitOptions = FitOptions()
     seed: int
     task: Task = "classification"
     output: Uri
@@ -154,12 +208,14 @@ class TrainSpec(BaseModel, frozen=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSpec:
-        world = self.job.world_size
-        if self.network.global_batch % world:
-            raise ValueError(
-                f"global_batch={self.network.global_batch} does not split over world_size={world} (nodes={self.job.nodes} x "
-                f"processes_per_node={self.job.processes_per_node}); use a multiple of {world}"
-            )
+        pieces = self.options.accumulation
+        for world in self.job.world_sizes:
+            if self.network.global_batch % (world * pieces):
+                raise ValueError(
+                    f"global_batch={self.network.global_batch} does not split over world_size={world} x "
+                    f"accumulation={pieces} (nodes={world // self.job.processes_per_node}, processes_per_node="
+                    f"{self.job.processes_per_node}); use a multiple of {world * pieces}"
+                )
         if (self.fit == "final") != (self.epochs is not None):
             raise ValueError(
                 f"fit={self.fit} with epochs={self.epochs}: the final fit takes the evaluation fit's epochs, the evaluation fit finds them"

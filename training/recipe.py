@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from artifacts.refs import Digest, Uri, key_digest
 from feature_repo.contract import DatasetRef
-from training.contract import Columns, Network, SplitPolicy, TorchJob, TrainSpec, Windows
+from training.contract import Columns, FitOptions, Network, SplitPolicy, TorchJob, TrainSpec, Windows
 from training.measures import Task
 
 
@@ -21,6 +21,7 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     network: Network
     split: SplitPolicy
     seed: int
+    options: FitOptions = FitOptions()
 
     def training_key(
         self,
@@ -32,7 +33,8 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     ) -> Digest:
         """The identity of a version: both of its fits share it. ``salt`` is the decision id of a forced retrain.
 
-        The world size is part of it, because the order of floating-point sums follows it; pods and memory are not.
+        The world size is part of it, because the order of floating-point sums follows it; pods and memory are not, nor
+        when a fit saves or gives up.
         """
         parts = {
             "model": self.model,
@@ -42,6 +44,7 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
             "split": self.split,
             "network": self.network,
             "seed": self.seed,
+            "options": self.options.shaping(),
             "world_size": job.world_size,
             "salt": salt,
         }
@@ -68,6 +71,7 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
             epochs=epochs,
             network=self.network,
             job=job,
+            options=self.options,
             seed=self.seed,
             task=self.task,
             output=output,

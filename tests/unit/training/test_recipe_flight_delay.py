@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from artifacts.refs import file_uri, sha256
 from feature_repo.catalogue import feature_columns
 from tests.make import training as make
-from training.contract import Network, SplitPolicy, TorchJob, TrainSpec
+from training.contract import CheckpointPolicy, FitOptions, Network, SplitPolicy, TorchJob, TrainSpec
 from training.recipes import flight_delay as recipe
 
 CODE = sha256(b"code")
@@ -20,12 +20,19 @@ def test_the_key_follows_what_shapes_the_weights_and_nothing_else(tmp_path: Path
     dataset = make.dataset(tmp_path, make.rows(per_day=2))
     key = recipe.training_key(dataset, CODE)
     assert key == recipe.training_key(dataset, CODE, job=TorchJob(memory_mib=4096, cpus_per_process=2))
+    patient = FitOptions(checkpoint=CheckpointPolicy(keep=9), hang_seconds=7)
+    assert key == recipe.RECIPE.model_copy(update={"options": patient}).training_key(dataset, CODE)
     others = [
         recipe.training_key(dataset.model_copy(update={"key": CODE}), CODE),
         recipe.training_key(dataset, sha256(b"other code")),
         *(
             recipe.RECIPE.model_copy(update=change).training_key(dataset, CODE)
-            for change in ({"split": SplitPolicy(test_days=7)}, {"network": Network(embedding=3)}, {"seed": 1})
+            for change in (
+                {"split": SplitPolicy(test_days=7)},
+                {"network": Network(embedding=3)},
+                {"seed": 1},
+                {"options": FitOptions(precision="bf16")},
+            )
         ),
         recipe.training_key(dataset, CODE, job=TorchJob(processes_per_node=4)),
         recipe.training_key(dataset, CODE, salt="decision 7"),
