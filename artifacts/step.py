@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -49,6 +49,10 @@ class TryAgain(RuntimeError):
     """Something outside failed that may work next time, such as a server that does not answer."""
 
 
+class LostPeer(TryAgain):
+    """Another process of the same work is gone; why, that one knows, so its own words are never replaced by these."""
+
+
 class Failure(BaseModel, frozen=True, extra="forbid"):
     """Why a step failed. ``kind`` decides who acts: bad_spec and bad_data are never retried."""
 
@@ -70,15 +74,18 @@ _progress_started = 0.0
 _progress_written = 0.0
 
 
-def progress(fraction: float, doing: str) -> None:
-    """Says how far the running step is; cheap to call often, silent outside a step."""
+def progress(fraction: float, doing: str, eta_seconds: float | None = None) -> None:
+    """Says how far the running step is; cheap to call often, silent outside a step.
+
+    Who knows better gives ``eta_seconds``, such as work that went on from a checkpoint.
+    """
     global _progress_written  # noqa: PLW0603  one step per process
     now = time.monotonic()
     if _progress_uri is None or now - _progress_written < PROGRESS_SECONDS:
         return
     _progress_written = now
     spent = now - _progress_started
-    eta = spent / fraction * (1 - fraction) if fraction > 0 else None
+    eta = spent / fraction * (1 - fraction) if fraction > 0 and eta_seconds is None else eta_seconds
     state = Progress(fraction=min(max(fraction, 0.0), 1.0), doing=doing, eta_seconds=eta)
     with suppress(
         StoreAway
@@ -108,9 +115,12 @@ def follow_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def _fail(result_uri: Uri, failure: Failure, code: int) -> int:
+def _fail(result_uri: Uri, failure: Failure, code: int, *, echo: bool = False) -> int:
+    """Writes why, and returns the exit code; an ``echo`` of another process's failure stands behind that one's own words."""
     print(failure.detail or failure.reason, file=sys.stderr, flush=True)  # noqa: T201  a step's log is its output
     try:
+        if echo and exists(failure_uri(result_uri)):
+            return code
         write_bytes(failure_uri(result_uri), failure.model_dump_json(indent=1).encode())
     except (StoreRefused, OSError) as error:  # the store may be the very thing that failed; the exit code still tells
         print(f"{failure_uri(result_uri)}: cannot be written: {error}", file=sys.stderr, flush=True)  # noqa: T201
@@ -156,10 +166,20 @@ def step(work: Callable[[SpecT], BaseModel | None], spec_type: type[SpecT], argv
         if result is not None:
             write_bytes(result_uri, result.model_dump_json(indent=1).encode())
     except Exception as error:  # noqa: BLE001  the door reports whatever a step raises
-        return _fail(result_uri, *failure_for(error))
+        return _fail(result_uri, *failure_for(error), echo=isinstance(error, LostPeer))
     finally:
         _progress_uri = None
     return 0
+
+
+def give_up(error: Exception) -> NoReturn:
+    """Ends the process of the running step at once, from any thread, with the words and the exit code of an error."""
+    failure, code = failure_for(error)
+    if _progress_uri is not None:
+        _fail(_progress_uri, failure, code)
+    else:
+        print(failure.reason, file=sys.stderr, flush=True)  # noqa: T201  a step's log is its output
+    os._exit(code)
 
 
 def failure_for(error: Exception) -> tuple[Failure, int]:

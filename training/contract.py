@@ -216,6 +216,11 @@ class TrainSpec(BaseModel, frozen=True, extra="forbid"):
                     f"accumulation={pieces} (nodes={world // self.job.processes_per_node}, processes_per_node="
                     f"{self.job.processes_per_node}); use a multiple of {world * pieces}"
                 )
+        if self.options.strategy == "fsdp" and self.job.nodes > 1 and not self.output.startswith("file:"):
+            raise ValueError(
+                f"strategy=fsdp on nodes={self.job.nodes}: they write one checkpoint together, into a file system that they "
+                f"share; output={self.output} is none, declare a shared folder or use strategy=ddp"
+            )
         if (self.fit == "final") != (self.epochs is not None):
             raise ValueError(
                 f"fit={self.fit} with epochs={self.epochs}: the final fit takes the evaluation fit's epochs, the evaluation fit finds them"

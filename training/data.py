@@ -25,6 +25,7 @@ from training.measures import Task
 
 ROWS_FILE = "rows.parquet"
 KEYS = ("day", "label")
+SUMMED_ROWS = 1024
 SHUFFLE_STREAM = 1  # keeps the order's random numbers apart from those of other uses of the same seed
 
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -128,11 +129,23 @@ def signature_of(rows: Rows, columns: Columns) -> Signature:
 
 def normalisation(numeric: npt.NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per column [N] over finite values; (0, 1) where none is, deviation 1 where constant."""
-    finite = np.where(np.isfinite(numeric), numeric, np.nan).astype(np.float64)
-    count = np.maximum((~np.isnan(finite)).sum(axis=0), 1)
-    mean = np.nansum(finite, axis=0) / count
-    std = np.sqrt(np.nansum((finite - mean) ** 2, axis=0) / count)
+    finite = np.isfinite(numeric)
+    count = np.maximum(finite.sum(axis=0), 1)
+    mean = _sums(numeric, finite, np.zeros(numeric.shape[1]), 1) / count
+    std = np.sqrt(_sums(numeric, finite, mean, 2) / count)
     return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
+
+
+def _sums(
+    numeric: npt.NDArray[np.float32], finite: npt.NDArray[np.bool_], middle: npt.NDArray[np.float64], power: int
+) -> npt.NDArray[np.float64]:
+    """Sums over finite values of (value - middle) ** power per column [N], added row after row, in pieces that fit a cache."""
+    total = np.zeros((1, numeric.shape[1]))
+    for start in range(0, len(numeric), SUMMED_ROWS):
+        rows = slice(start, start + SUMMED_ROWS)
+        away = (np.where(finite[rows], numeric[rows], middle) - middle) ** power
+        total = np.vstack([total, away]).sum(axis=0, keepdims=True)
+    return total[0]
 
 
 def encoded(rows: Rows, signature: Signature) -> Encoded:

@@ -65,9 +65,12 @@ class Fit:
             return forward_in_batches(self.network, torch.from_numpy(numeric), torch.from_numpy(categorical)).numpy()
 
 
-def forward_in_batches(network: Any, numeric: Tensor, categorical: Tensor) -> Tensor:
-    """The network's answers [B, 1], computed batch by batch so that memory stays small."""
-    starts = range(0, len(numeric), SCORING_BATCH)
+def forward_in_batches(network: Any, numeric: Tensor, categorical: Tensor, rows: int = 0) -> Tensor:
+    """The network's answers [B, 1], computed batch by batch so that memory stays small.
+
+    There are batches for ``rows`` rows, if that is more, the last ones empty: ranks that share layers ask equally often.
+    """
+    starts = range(0, max(rows, len(numeric)), SCORING_BATCH)
     parts = [network(numeric[at : at + SCORING_BATCH], categorical[at : at + SCORING_BATCH]) for at in starts]
     return torch.cat(parts) if parts else numeric.new_zeros((0, 1))
 

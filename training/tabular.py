@@ -10,15 +10,24 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from training.contract import Network, Signature
 
 CLAMP = 8.0
 """Normalised values are cut at this many standard deviations, so that one broken sensor cannot own the answer."""
 
+BLOCK = 3
+"""Modules of one hidden layer in ``body``: product, activation, dropout."""
+
 
 class TabularNetwork(nn.Module):
-    """``output(numeric, categorical)`` gives one number per row, [B]; models say what it means."""
+    """``output(numeric, categorical)`` gives one number per row, [B]; models say what it means.
+
+    With ``recompute`` set, what lies inside a hidden layer is worked out again for the gradient instead of kept.
+    """
+
+    recompute = False
 
     def __init__(self, signature: Signature, network: Network, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -38,6 +47,10 @@ class TabularNetwork(nn.Module):
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(width, 1)
 
+    def layers(self) -> list[nn.Module]:
+        """The modules that hold weights of their own: what is split over ranks, one at a time."""
+        return [self.embedding, *(layer for layer in self.body if isinstance(layer, nn.Linear)), self.head]
+
     def constant(self, value: float) -> None:
         """Makes the untrained network say one number, whatever it is asked."""
         nn.init.zeros_(self.head.weight)
@@ -55,4 +68,11 @@ class TabularNetwork(nn.Module):
         code_BM = torch.where(known_BM, categorical_BM, torch.zeros_like(categorical_BM)) + self.start_M
         words_BF = self.embedding(code_BM).flatten(1)
         features_BF = torch.cat([normal_BN, null_BN.to(normal_BN.dtype), words_BF], dim=1)
-        return self.head(self.body(features_BF)).squeeze(1)
+        return self.head(self._hidden(features_BF)).squeeze(1)
+
+    def _hidden(self, features_BF: Tensor) -> Tensor:
+        if not (self.recompute and self.training):
+            return self.body(features_BF)
+        for at in range(0, len(self.body), BLOCK):
+            features_BF = checkpoint(self.body[at : at + BLOCK], features_BF, use_reentrant=False)
+        return features_BF

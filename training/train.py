@@ -13,16 +13,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from artifacts.refs import Digest, key_digest
-from artifacts.step import DataFault, step
+from artifacts.step import DataFault, TryAgain, step
 from artifacts.store import publish
 from training import checkpoint
 from training.contract import FitRef, Network, TrainSpec
-from training.data import Encoded, Material, batch, constant_answer, epoch_order, material, shard, steps_per_epoch
+from training.data import Encoded, Material, batch, constant_answer, epoch_order, shard, steps_per_epoch
 from training.distributed import Ranks, joined, leave
 from training.fit import (
     CURVE_FILE,
@@ -34,40 +35,28 @@ from training.fit import (
     forward_in_batches,
     weights_bytes,
 )
+from training.learner import Learner, Step, learner, whole
+from training.mapped import shared_material
 from training.measures import DECIDING, Task
+from training.pace import Orders, Pace, stoppable, watching
 from training.report import curve_svg
-
-CHECKPOINTS_PER_RUN = 20  # one for every 5 % of a run (decisions.md 4.10)
-READING_SHARE = 0.05  # of the progress bar
 
 
 @dataclass
 class State:
-    """How far a fit is; with the weights and the optimiser it is all that a checkpoint holds."""
+    """How far a fit is; with the tensors of the learner and of the best epoch it is all that a checkpoint holds.
+
+    ``summed`` is each rank's training loss of the running epoch: added up over ranks only where the epoch ends, so that
+    when a fit saves changes no bit of what it reports.
+    """
 
     step: int = 0
-    running: float = 0.0
+    summed: list[float] = field(default_factory=list)
     grad_norm_max: float = 0.0
     curve: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int = 0
-    best_loss: float = math.inf
-    best_weights: dict[str, Tensor] = field(default_factory=dict)
-
-
-class Objective(nn.Module):
-    """The summed deciding loss of some rows: what is differentiated, in one forward call, as the gradient exchange wants.
-
-    A classifier's ``logits`` are log odds; a regression's are its answers themselves.
-    """
-
-    def __init__(self, network: nn.Module, task: Task) -> None:
-        super().__init__()
-        self.network = network
-        self.loss = functional.binary_cross_entropy_with_logits if task == "classification" else functional.l1_loss
-
-    def forward(self, numeric: Tensor, categorical: Tensor, label: Tensor) -> Tensor:
-        """A scalar."""
-        return self.loss(self.network.logits(numeric, categorical), label, reduction="sum")
+    best_loss: float | None = None
+    scaler: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,90 +76,134 @@ class Tensors:
     def __getitem__(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.numeric[index], self.categorical[index], self.label[index]
 
+    def pieces(self, chosen: npt.NDArray[np.int64], count: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Some rows in ``count`` pieces that differ by one row at most; a short batch may leave empty ones."""
+        return [self[torch.from_numpy(part).to(self.label.device)] for part in np.array_split(chosen, count)]
 
-def train(spec: TrainSpec) -> FitRef | None:  # noqa: PLR0915  the loop reads top to bottom (house style 26)
+
+def train(spec: TrainSpec) -> FitRef | None:  # noqa: C901, PLR0915  the loop reads top to bottom (house style 26)
     """Fits and publishes; returns the reference on rank 0 and None on the others."""
     started = time.monotonic()
-    with joined(spec.job) as ranks:
+    with stoppable() as asked, joined(spec.job, spec.options) as ranks, watching(ranks, spec.options) as watch:
         # set up: every rank reads the same rows and begins with the same weights
         ranks.say(0.0, "reading the training set")
-        found = material(spec)
+        found = shared_material(spec, ranks)
         torch.manual_seed(spec.seed)
         network: Any = build_network(spec.model, found.signature, spec.network, found.mean, found.std)
         network.start_at(constant_answer(found.train.label, spec.task))
-        objective = ranks.wrap(Objective(network.to(ranks.device), spec.task))
-        optimizer = torch.optim.AdamW(
-            network.parameters(), lr=spec.network.learning_rate, weight_decay=spec.network.weight_decay
-        )
+        ranks.require_same({
+            "the number of rows": len(found.train),
+            "the sum of the first weights": weight_sum(network),
+        })
+        model = learner(network, spec.network, spec.task, spec.options, ranks)
         rows = Tensors.of(found.train, ranks.device)
         epochs = spec.epochs or spec.network.max_epochs
         steps = steps_per_epoch(len(found.train), spec.network.global_batch)
-        save_every = max(1, steps * epochs // CHECKPOINTS_PER_RUN)
         where, key = checkpoint.folder(spec.output), work_key(spec)
 
-        # restore: rank 0 reads, so that all go on from the same step even if one of them sees another folder
-        state = State()
-        resumed = ranks.once(checkpoint.newest, where, key)
-        content = ranks.shared(resumed.content if resumed else None)
-        if content:
-            saved = checkpoint.state_of(content)
-            network.load_state_dict(saved["network"])
-            optimizer.load_state_dict(saved["optimizer"])
-            state = State(**saved["progress"])
+        # resume: from the newest whole checkpoint, as rank 0 sees it
+        state, best = State(), model.weights()
+        resumed = checkpoint.agreed(ranks, where, key)
+        if resumed:
+            tensors = model.state(best)
+            checkpoint.load(resumed, tensors)
+            model.take(tensors)
+            state, best = State(**resumed.progress), tensors["best"]
+            model.scaler.load_state_dict(state.scaler)
         else:
-            state.curve.append(measured(0, network, found, ranks, spec.task))
-        begun, seen = time.monotonic(), 0
+            state.curve.append(measured(0, network, found, ranks, spec))
+        pace = Pace(ranks, spec.options.checkpoint, state.step, steps * epochs, asked)
 
         for epoch in range(state.step // steps, epochs):
             if ranks.agreed(decision=stale(state, spec)):
                 break
             network.train()
             order = epoch_order(len(found.train), spec.seed, epoch)
-            loss_sum = torch.zeros((), dtype=torch.float64, device=ranks.device)
+            loss_sum = own_sum(state.summed, ranks)
             for place in range(state.step % steps, steps):
                 # step: each rank's summed loss is scaled so that the ranks' average is the mean over a full batch
+                watch.say(state.step, "learning")
                 chosen = batch(order, place, spec.network.global_batch)
-                torch.manual_seed(step_seed(spec.seed, state.step, ranks.rank))
-                set_learning_rate(optimizer, learning_rate(state.step, steps, spec.network))
-                loss = objective(*rows[torch.from_numpy(shard(chosen, ranks.rank, ranks.world)).to(ranks.device)])
-                optimizer.zero_grad(set_to_none=True)
-                (loss * (ranks.world / spec.network.global_batch)).backward()
-                norm = float(nn.utils.clip_grad_norm_(network.parameters(), spec.network.gradient_clip))
-                require_finite(norm, state.step, spec)
-                optimizer.step()
-                loss_sum += loss.detach()
+                model.set_rate(learning_rate(state.step, steps, spec.network))
+                done = learn(spec, ranks, model, rows, chosen, state.step)
+                if not done.overflowed:
+                    require_finite("gradient norm", done.norm, f"step {state.step}", spec)
+                    state.grad_norm_max = max(state.grad_norm_max, done.norm)
+                loss_sum += done.loss
                 state.step += 1
-                state.grad_norm_max = max(state.grad_norm_max, norm)
-                seen += len(chosen)
-                ranks.say(*pace(state.step, steps * epochs, seen, time.monotonic() - begun))
+                pace.rows += len(chosen)
 
-                # save: the sum so far is reduced and forgotten here, resumed or not, so both add in the same order
-                if state.step % save_every == 0 and place + 1 < steps:
-                    state.running += ranks.total(loss_sum)[0]
-                    loss_sum.zero_()
-                    ranks.once(checkpoint.save, where, key, state.step, snapshot(network, optimizer, state))
+                # look up: all ranks save, or save and stop, or none does; the last step of an epoch is measured first
+                if place + 1 < steps:
+                    orders = pace.look(state.step)
+                    if orders.save:
+                        state.summed = ranks.each(loss_sum)
+                        save(ranks, spec, model, state, best)
+                    leave_if(orders, state.step, steps * epochs)
 
-            # measure: the validation loss is reduced before anyone compares it
-            state.running += ranks.total(loss_sum)[0]
-            state.curve.append(
-                measured(epoch + 1, network, found, ranks, spec.task, train=state.running / len(found.train))
-            )
-            state.running = 0.0
+            # measure: the losses are reduced before anyone compares them
+            watch.say(state.step, "measuring")
+            train_loss = ranks.total(loss_sum)[0] / len(found.train)
+            state.curve.append(measured(epoch + 1, network, found, ranks, spec, train=train_loss))
+            state.summed = []
             judged = state.curve[-1]["validation"]
-            if judged is None or judged < state.best_loss:
-                state.best_epoch, state.best_loss = epoch + 1, judged or math.inf
-                state.best_weights = {name: value.clone() for name, value in network.state_dict().items()}
-            ranks.once(checkpoint.save, where, key, state.step, snapshot(network, optimizer, state))
+            if judged is None or state.best_loss is None or judged < state.best_loss:
+                state.best_epoch, state.best_loss = epoch + 1, judged
+                best = model.weights()
+            orders = pace.look(state.step, now=True)
+            if orders.save:
+                save(ranks, spec, model, state, best)
+            leave_if(orders, state.step, steps * epochs)
 
         # leave: one rank writes, once
-        ref = ranks.once(published, spec, found, state, facts_of(resumed, ranks), time.monotonic() - started)
+        weights = whole(best)
+        ref = ranks.once(published, spec, found, state, weights, facts_of(resumed, ranks), time.monotonic() - started)
         ranks.once(checkpoint.clear, where)
         return ref
 
 
+def learn(spec: TrainSpec, ranks: Ranks, model: Learner, rows: Tensors, chosen: npt.NDArray[np.int64], at: int) -> Step:
+    """One step, number ``at``, on the rows of one global batch."""
+    pieces = rows.pieces(shard(chosen, ranks.rank, ranks.world), spec.options.accumulation)
+    torch.manual_seed(step_seed(spec.seed, at, ranks.rank))
+    return model.step(pieces, ranks.world / spec.network.global_batch)
+
+
 def work_key(spec: TrainSpec) -> Digest:
-    """What a checkpoint must belong to: everything that shapes the weights."""
-    return key_digest(spec.model_dump(mode="json", exclude={"output"}))
+    """What a checkpoint must belong to: everything that shapes the weights, but for how many processes share the work.
+
+    A fit may go on with fewer nodes than it began with, or with parts of a model that was whole.
+    """
+    work = spec.model_dump(mode="json", exclude={"output", "job", "options"})
+    return key_digest({**work, "precision": spec.options.precision})
+
+
+def weight_sum(network: torch.nn.Module) -> float:
+    """The sum of all weights and buffers; equal networks have equal sums."""
+    return sum(float(value.double().sum()) for value in network.state_dict().values())
+
+
+def own_sum(summed: list[float], ranks: Ranks) -> Tensor:
+    """This rank's training loss of the running epoch so far; with another number of ranks than saved it, rank 0 has all."""
+    same = len(summed) == ranks.world
+    own = summed[ranks.rank] if same else math.fsum(summed) * ranks.leads
+    return torch.tensor(own, dtype=torch.float64, device=ranks.device)
+
+
+def save(ranks: Ranks, spec: TrainSpec, model: Learner, state: State, best: dict[str, Tensor]) -> None:
+    """One checkpoint: by rank 0 where it holds everything, by all ranks where each holds its part."""
+    where, key, keep = checkpoint.folder(spec.output), work_key(spec), spec.options.checkpoint.keep
+    state.scaler = model.scaler.state_dict()
+    if spec.options.strategy == "fsdp":
+        checkpoint.save_parts(ranks, where, key, state.step, model.state(best), asdict(state), keep)
+    elif ranks.leads:
+        checkpoint.save(where, key, state.step, model.state(best), asdict(state), keep)
+
+
+def leave_if(orders: Orders, step: int, steps: int) -> None:
+    """Raises TryAgain on every rank when one of them was told to stop; what was learnt has just been saved."""
+    if orders.stop:
+        raise TryAgain(f"told to stop (SIGTERM) at step {step} of {steps}; it is saved, run it again to go on")
 
 
 def stale(state: State, spec: TrainSpec) -> bool:
@@ -193,30 +226,27 @@ def learning_rate(at: int, steps: int, network: Network) -> float:
     return network.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, (at - warm) / max(1, total - warm))))
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The same rate for every parameter."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
-def require_finite(norm: float, at: int, spec: TrainSpec) -> None:
-    """Raises DataFault when the gradient is no number; it is the same on every rank, so all stop together."""
-    if not math.isfinite(norm):
+def require_finite(what: str, value: float, at: str, spec: TrainSpec) -> None:
+    """Raises DataFault when a figure is no number; it is the same on every rank, so all stop together."""
+    if not math.isfinite(value):
         raise DataFault([
-            f"training: the gradient norm is {norm} at step {at}; lower network.learning_rate "
-            f"(it is {spec.network.learning_rate}) or look for broken values in {spec.dataset.uri}"
+            f"training: the {what} is {value} at {at}; lower network.learning_rate (it is {spec.network.learning_rate}) "
+            f"or look for broken values in {spec.dataset.uri}"
         ])
 
 
 def measured(
-    epoch: int, network: Any, found: Material, ranks: Ranks, task: Task, train: float | None = None
+    epoch: int, network: Any, found: Material, ranks: Ranks, spec: TrainSpec, train: float | None = None
 ) -> dict[str, float | int | None]:
     """One point of the learning curve; the training loss is computed only where it is not known yet."""
-    return {
-        "epoch": epoch,
-        "train": mean_loss(network, found.train, ranks, task) if train is None else train,
-        "validation": None if found.validation is None else mean_loss(network, found.validation, ranks, task),
+    held = found.validation
+    losses = {
+        "train": mean_loss(network, found.train, ranks, spec.task) if train is None else train,
+        "validation": None if held is None else mean_loss(network, held, ranks, spec.task),
     }
+    for name, loss in losses.items():
+        require_finite(f"{name} loss", 0.0 if loss is None else loss, f"the end of epoch {epoch}", spec)
+    return {"epoch": epoch, **losses}
 
 
 def mean_loss(network: Any, rows: Encoded, ranks: Ranks, task: Task) -> float:
@@ -226,31 +256,22 @@ def mean_loss(network: Any, rows: Encoded, ranks: Ranks, task: Task) -> float:
         torch.from_numpy(array[own]).to(ranks.device) for array in (rows.numeric, rows.categorical, rows.label)
     )
     network.eval()
-    with torch.inference_mode():
-        score = forward_in_batches(network, numeric, categorical)[:, 0].double()
+    with torch.no_grad():
+        score = forward_in_batches(network, numeric, categorical, -(-len(rows) // ranks.world))[:, 0].double()
         measure = functional.binary_cross_entropy if task == "classification" else functional.l1_loss
         loss = measure(score, label.double(), reduction="sum")
     return ranks.total(loss)[0] / len(rows)
 
 
-def pace(done_steps: int, all_steps: int, rows: int, seconds: float) -> tuple[float, str]:
-    """Fraction and words for the progress bar, with the rate in rows per second."""
-    fraction = READING_SHARE + (1 - READING_SHARE) * done_steps / all_steps
-    return fraction, f"step {done_steps} of {all_steps}, {rows / max(seconds, 1e-9):,.0f} rows/s"
-
-
-def snapshot(network: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> dict[str, Any]:
-    """What a checkpoint holds."""
-    return {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "progress": asdict(state)}
-
-
 def facts_of(resumed: checkpoint.Checkpoint | None, ranks: Ranks) -> dict[str, Any]:
     """What readers may want to know of how it ran; no part of the digest."""
-    skipped = list(resumed.skipped) if resumed else []
+    skipped = list(resumed.skipped) if resumed else []  # only rank 0 knows, and only rank 0 publishes
     return {"world_size": ranks.world, "resumed": resumed is not None, "checkpoints_skipped": skipped}
 
 
-def published(spec: TrainSpec, found: Material, state: State, facts: dict[str, Any], seconds: float) -> FitRef:
+def published(
+    spec: TrainSpec, found: Material, state: State, weights: dict[str, Tensor], facts: dict[str, Any], seconds: float
+) -> FitRef:
     """Publishes the weights of the best epoch (of the last one, for the final fit) and their record."""
     curve = tuple(Epoch.model_validate(point) for point in state.curve)
     record = FitRecord(
@@ -266,7 +287,7 @@ def published(spec: TrainSpec, found: Material, state: State, facts: dict[str, A
         base_rate=constant_answer(found.train.label, spec.task),
     )
     with publish(spec.output, f"{spec.fit}-fit") as draft:
-        (draft.path / WEIGHTS_FILE).write_bytes(weights_bytes(state.best_weights))
+        (draft.path / WEIGHTS_FILE).write_bytes(weights_bytes(weights))
         (draft.path / FIT_FILE).write_text(record.model_dump_json(indent=1))
         (draft.path / CURVE_FILE).write_text(
             curve_svg([(p.epoch, p.train, p.validation) for p in curve], DECIDING[spec.task].title)

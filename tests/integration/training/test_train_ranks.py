@@ -2,78 +2,44 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from artifacts import store
 from artifacts.refs import file_uri, local_path, sha256
 from artifacts.step import EXIT_BAD_DATA, DataFault, failure_of, step
 from tests.make import training as make
+from tests.make.ranks import checkpoints, kill, launch, result, until
 from training import checkpoint
-from training.contract import FitRef, TrainSpec
+from training.contract import CheckpointPolicy, FitOptions, TrainSpec
 from training.train import train
 
 pytestmark = pytest.mark.torch
 
-LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--local-addr", "127.0.0.1"]
-ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PERENNIAL_FOLLOW_PARENT": "1"}
 LONG = make.NETWORK.model_copy(update={"max_epochs": 30, "patience": 30, "dropout": 0.2})
-DEADLINE_SECONDS = 250
-
-
-def _launch(spec: TrainSpec, folder: Path, processes: int = 2) -> subprocess.Popen[bytes]:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spec.json").write_text(spec.model_dump_json())
-    door = ["-m", "training.train", file_uri(folder / "spec.json"), file_uri(folder / "result.json")]
-    command = [sys.executable, *LAUNCH, f"--nproc-per-node={processes}", *door]
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
-
-
-def _result(running: subprocess.Popen[bytes], folder: Path) -> FitRef:
-    try:
-        code = running.wait(DEADLINE_SECONDS)
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-    assert code == 0, (folder / "log").read_text()
-    return FitRef.model_validate_json((folder / "result.json").read_bytes())
-
-
-def _kill_after_checkpoints(running: subprocess.Popen[bytes], folder: Path, count: int) -> None:
-    pause, begun = threading.Event(), time.monotonic()
-    try:
-        while len(list(folder.glob("*.pt"))) < count:
-            assert running.poll() is None, "it ended before it could be killed"
-            assert time.monotonic() - begun < DEADLINE_SECONDS
-            pause.wait(0.005)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+OFTEN = FitOptions(checkpoint=CheckpointPolicy(longest_seconds=0))
 
 
 def test_a_killed_fit_resumes_past_a_broken_checkpoint_to_the_same_bytes(tmp_path: Path) -> None:
     dataset = make.dataset(tmp_path)
     whole_spec = make.train_spec(dataset, tmp_path / "whole", processes=2, network=LONG)
-    whole = _result(_launch(whole_spec, tmp_path / "a"), tmp_path / "a")
+    whole = result(launch(whole_spec, tmp_path / "a"), tmp_path / "a")
     assert whole.loss_last < whole.loss_first
     assert not list((tmp_path / "whole.checkpoints").glob("*"))
 
-    spec = make.train_spec(dataset, tmp_path / "killed", processes=2, network=LONG)
+    spec = make.train_spec(dataset, tmp_path / "killed", processes=2, network=LONG, options=OFTEN)
     folder = tmp_path / "killed.checkpoints"
-    _kill_after_checkpoints(_launch(spec, tmp_path / "b"), folder, count=2)
+    running = launch(spec, tmp_path / "b")
+    until(lambda: len(checkpoints(folder)) >= 2, [running])
+    kill(running)
     assert store.manifest(spec.output) is None
-    newest = max(folder.glob("*.pt"))
-    newest.write_bytes(newest.read_bytes()[:-1])
+    newest = checkpoints(folder)[-1]
+    tensors = next(newest.glob("*/__0_0.distcp"))
+    tensors.write_bytes(tensors.read_bytes()[:-1])
 
-    resumed = _result(_launch(spec, tmp_path / "b"), tmp_path / "b")
+    resumed = result(launch(spec, tmp_path / "b"), tmp_path / "b")
     facts = store.read_ref(resumed).manifest.facts
     assert facts["resumed"] is True
     assert [newest.name in words for words in facts["checkpoints_skipped"]] == [True]  # type: ignore[union-attr,operator]
@@ -85,9 +51,9 @@ def test_two_ranks_and_one_process_learn_the_same(tmp_path: Path) -> None:
     """Equal up to the order of float32 sums: dropout is off, and each batch holds the same rows."""
     dataset = make.dataset(tmp_path, per_day=41)
     together = make.train_spec(dataset, tmp_path / "two", processes=2)
-    running = _launch(together, tmp_path / "a")
+    running = launch(together, tmp_path / "a")
     alone = train(make.train_spec(dataset, tmp_path / "one"))
-    two = _result(running, tmp_path / "a")
+    two = result(running, tmp_path / "a")
     assert alone is not None
     assert (two.rows, two.epochs) == (alone.rows, alone.epochs)
     assert two.loss_first == pytest.approx(alone.loss_first, rel=1e-6)
@@ -131,16 +97,18 @@ def test_checkpoints_keep_three_and_fall_back_to_the_newest_whole_one_of_the_sam
     where, key = file_uri(tmp_path / "fit.checkpoints"), sha256(b"work")
     assert checkpoint.newest(where, key) is None
     for at in (9, 10, 11, 100):
-        checkpoint.save(where, key, at, {"at": at})
-    checkpoint.save(where, sha256(b"other work"), 101, {"at": 101})
+        checkpoint.save(where, key, at, {"at": torch.tensor(at)}, {"step": at})
+    checkpoint.save(where, sha256(b"other work"), 101, {"at": torch.tensor(101)}, {"step": 101})
     folder = local_path(where)
     assert folder is not None
-    names = sorted(path.name for path in folder.glob("*.pt"))
-    assert [int(name.partition("-")[0]) for name in names] == [11, 100, 101]
-    (folder / names[1]).write_bytes(b"not a checkpoint")
+    assert sorted(int(path.name) for path in folder.glob("*")) == [11, 100, 101]
+    next(folder.glob("*100/*/progress.json")).write_text("{}")
     found = checkpoint.newest(where, key)
     assert found is not None
-    assert checkpoint.state_of(found.content) == {"at": 11}
-    assert [words.split(": ")[0] for words in found.skipped] == [names[2], names[1]]
+    assert found.progress == {"step": 11}
+    assert [words.split(": ")[0].rpartition("/")[2] for words in found.skipped] == ["000000000101", "000000000100"]
+    tensors = {"at": torch.tensor(0)}
+    checkpoint.load(found, tensors)
+    assert int(tensors["at"]) == 11
     checkpoint.clear(where)
     assert not folder.exists()
