@@ -23,6 +23,7 @@ from training.contract import FitOptions, Network, TorchJob
 from training.distributed import joined, leave
 from training.fit import build_network
 from training.learner import learner
+from training.recipes.flight_delay import MODEL
 
 TARGETS = {"memory_ratio": "<= 0.6"}
 NETWORK = Network(hidden=(2048,) * 13, dropout=0.0, learning_rate=1e-4)
@@ -37,7 +38,7 @@ def held(strategy: str) -> dict[str, float]:
     with joined(TorchJob(), options) as ranks:
         torch.manual_seed(0)
         signature = make.signature()
-        network: Any = build_network(make.MODEL, signature, NETWORK, (0.0, 0.0), (1.0, 1.0))
+        network: Any = build_network(MODEL, signature, NETWORK, (0.0, 0.0), (1.0, 1.0))
         parameters = sum(value.numel() for value in network.parameters())
         layers = sorted(sum(value.nbytes for value in layer.parameters()) for layer in network.layers())
         model = learner(network, NETWORK, "classification", options, ranks)
@@ -62,9 +63,9 @@ def main() -> None:
     options.add_argument("--rank", nargs=2, help="be one rank: strategy and answer (used by the benchmark itself)")
     asked = options.parse_args()
     if asked.rank:
-        found = held(asked.rank[0])
+        answer = held(asked.rank[0])
         if os.environ["RANK"] == "0":
-            Path(asked.rank[1]).write_text(json.dumps(found))
+            Path(asked.rank[1]).write_text(json.dumps(answer))
         leave(0)
     with tempfile.TemporaryDirectory() as name:
         found = {one: launched("fsdp_memory", one, Path(name) / f"{one}.json", 2) for one in ("ddp", "fsdp")}

@@ -123,7 +123,9 @@ def joined(job: TorchJob, options: FitOptions = FitOptions()) -> Iterator[Ranks]
     try:
         yield _join(job, options, rank, world)
     except (MemoryError, RuntimeError) as error:
-        raise _explained(error, rank, world) from error
+        if (explained := _explained(error, rank, world)) is not None:
+            raise explained from error
+        raise
     finally:
         if world == 1 and dist.is_initialized():
             dist.destroy_process_group()
@@ -195,8 +197,8 @@ def answered(ranks: Ranks) -> None:
         log.warning("preflight: rank %d was %.1f s later than the first", waits.index(min(waits)), max(waits))
 
 
-def _explained(error: Exception, rank: int, world: int) -> Exception:
-    """What an error of the group or of memory amounts to; others stay what they are."""
+def _explained(error: Exception, rank: int, world: int) -> Exception | None:
+    """What an error of the group or of memory amounts to; None for others."""
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError) or any(words in str(error).lower() for words in NO_MEMORY_WORDS):
         return DataFault([
@@ -205,7 +207,7 @@ def _explained(error: Exception, rank: int, world: int) -> Exception:
         ])
     if not isinstance(error, TryAgain) and any(words in str(error).lower() for words in LOST_PEER_WORDS):
         return LostPeer(f"rank {rank} of {world} lost a peer: {error}")
-    return error
+    return None
 
 
 def leave(code: int) -> NoReturn:

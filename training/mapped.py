@@ -49,7 +49,7 @@ def write(file: IO[bytes], found: Material) -> None:
             values = np.ascontiguousarray(getattr(rows, name))
             file.write(bytes(-file.tell() % ALIGNMENT))
             arrays[f"{part}.{name}"] = (file.tell(), values.dtype.str, values.shape)
-            file.write(memoryview(values).cast("B"))
+            file.write(values.reshape(-1).view(np.uint8).data)
     about = {
         "arrays": arrays,
         "signature": found.signature.model_dump(mode="json"),

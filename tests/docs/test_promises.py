@@ -1,7 +1,7 @@
 """Every requirement that is listed here is held by at least one test, which names it: ``@pytest.mark.covers("field-reports 65")``.
 
 ``field-reports N`` is a failure that people have met with Airflow (26 to 43), Spark (44 to 51), Feast (53 to 63), Great
-Expectations (65 to 72), MLflow's registry (74 to 81), exports (93 to 98), Triton (100 to 108) or drift monitoring (109 to 120);
+Expectations (65 to 72), MLflow's registry (74 to 81), distributed PyTorch (82 to 89), exports (93 to 98), Triton (100 to 108) or drift monitoring (109 to 120);
 ``decisions 3.N`` is a rule of point-in-time correctness, ``drift input N`` something bad that a check is given, and ``bad
 evidence`` what a gate or a promotion must not fall for. A module can carry the mark for all of its tests in ``pytestmark``.
 """
@@ -64,6 +64,11 @@ PROMISES = {
     "drift input 5": "requests that were logged twice count once",
     "drift input 6": "a clock that goes back is refused by name",
     "drift input 7": "labels of unknown requests are counted and left out",
+    "field-reports 82": "a rank that makes no step for too long ends the fit, with who hangs",
+    "field-reports 84": "a collective that nobody answers ends within a bound that we set",
+    "field-reports 85": "when one rank is gone the others leave at once",
+    "field-reports 86": "who does not come, or comes late, is named before the first step",
+    "field-reports 89": "what ranks decide is reduced first, and rank 0's word goes for all",
     "field-reports 93": "an exported graph answers at batch 1, 2, 7 and the largest; a frozen batch is refused",
     "field-reports 94": "a graph is traced with batch 2 and asked at batch 1",
     "field-reports 96": "nothing is exported in training mode, and every export is compared with torch",

@@ -39,10 +39,10 @@ def launch(spec: TrainSpec, folder: Path, processes: int = 2) -> subprocess.Pope
 
 
 def ranks(
-    spec: TrainSpec, folder: Path, world: int = 2, only: Sequence[int] | None = None
+    spec: TrainSpec, folder: Path, world: int = 2, only: Sequence[int] | None = None, module: str = MODULE
 ) -> list[subprocess.Popen[bytes]]:
     """The ranks alone, without an agent that ends all when one fails; ``only`` leaves some out."""
-    words = door(spec, folder)
+    words = door(spec, folder, module)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -21,19 +21,14 @@ pytestmark = pytest.mark.torch
 
 DROPOUT = make.NETWORK.model_copy(update={"dropout": 0.2})
 LONG = make.NETWORK.model_copy(update={"max_epochs": 30, "patience": 30})
+FAST = make.NETWORK.model_copy(update={"learning_rate": 2e-2})
 OFTEN = CheckpointPolicy(longest_seconds=0)
 
 
 def _alone(folder: Path, name: str, **changes: object) -> FitRef:
-    found = folder / "dataset"
-    dataset = make.dataset(folder, per_day=41) if not found.exists() else _again(folder)
-    ref = train(make.train_spec(dataset, folder / name, **changes))
+    ref = train(make.train_spec(make.dataset(folder, per_day=41), folder / name, **changes))
     assert ref is not None
     return ref
-
-
-def _again(folder: Path) -> object:
-    return make.dataset(folder, per_day=41)
 
 
 def _weights(ref: FitRef) -> bytes:
@@ -81,8 +76,8 @@ def test_pieces_and_recomputing_change_how_much_is_kept_not_what_is_learnt(tmp_p
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 1e-2), ("fp16", 2e-3)])
 def test_half_precision_learns_nearly_the_same(tmp_path: Path, precision: str, tolerance: float) -> None:
-    exact = _alone(tmp_path, "exact")
-    half = _alone(tmp_path, "half", options=FitOptions.model_validate({"precision": precision}))
+    exact = _alone(tmp_path, "exact", network=FAST)
+    half = _alone(tmp_path, "half", network=FAST, options=FitOptions.model_validate({"precision": precision}))
     assert half.loss_last != exact.loss_last
     assert half.loss_last == pytest.approx(exact.loss_last, rel=tolerance)
     assert half.loss_last < 0.95 * half.loss_first

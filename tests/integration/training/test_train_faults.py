@@ -85,3 +85,20 @@ def test_the_rank_that_had_the_error_is_the_one_that_is_heard(tmp_path: Path) ->
     said = failure(tmp_path / "a")
     assert said.kind == "bad_data"
     assert "lower network.learning_rate" in said.reason
+
+
+@pytest.mark.covers("field-reports 89")
+def test_ranks_that_differ_come_to_one_answer_or_say_what_differs(tmp_path: Path) -> None:
+    assert ends(ranks(_spec(tmp_path), tmp_path / "a", module="tests.make.rank_checks")) == [EXIT_BAD_DATA] * 2
+    assert "the number of rows is 100 on rank 0 and 101 on rank 1" in failure(tmp_path / "a").reason
+
+
+def test_a_training_set_that_was_altered_is_refused(tmp_path: Path) -> None:
+    spec = _spec(tmp_path)
+    rows = next((tmp_path / "dataset").glob("*/rows.parquet"))
+    rows.write_bytes(rows.read_bytes()[:-100] + bytes(100))
+    running = ranks(spec, tmp_path / "a")
+    assert ends(running) == [EXIT_BAD_DATA, EXIT_TRY_AGAIN]
+    said = failure(tmp_path / "a")
+    assert said.kind == "bad_data"
+    assert "file 'rows.parquet' is missing or differs from the manifest" in said.reason

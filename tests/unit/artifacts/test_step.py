@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,8 @@ from pydantic import BaseModel, Field
 import artifacts.step as door
 from artifacts.faults import BucketMissing, CacheFull, ClockSkewed
 from artifacts.refs import Ref, Uri, file_uri, sha256
-from artifacts.step import DataFault, TryAgain, failure_of, progress_uri, step, step_key
+from artifacts.settings import ROOT
+from artifacts.step import DataFault, LostPeer, TryAgain, failure_of, progress_uri, step, step_key
 from artifacts.store import ArtifactCorrupt, ArtifactMissing
 
 
@@ -129,3 +132,40 @@ def test_the_key_of_a_step_leaves_out_its_place_and_nothing_else() -> None:
         step_key("a.b", Spec(rows=1), sha256(b"other code")),
     }
     assert len({key, *others}) == 4
+
+
+def test_who_lost_a_peer_never_speaks_over_the_peer_s_own_words(tmp_path: Path) -> None:
+    def lost(_: Spec) -> None:
+        raise LostPeer("connection closed")
+
+    code, result = run(tmp_path, lost)
+    failure = failure_of(result)
+    assert (code, failure and failure.kind) == (75, "try_again")
+    words = door.Failure(kind="bad_data", reason="a.csv: x: null").model_dump_json()
+    (tmp_path / "failure.json").write_text(words)
+    assert run(tmp_path, lost)[0] == 75
+    assert (tmp_path / "failure.json").read_text() == words
+
+
+def test_giving_up_ends_the_process_with_words_and_code(tmp_path: Path) -> None:
+    script = (
+        "import sys, threading; from artifacts.refs import Ref; from artifacts.step import TryAgain, give_up, step\n"
+        "def work(_):\n"
+        "    threading.Thread(target=give_up, args=(TryAgain('nothing moves'),)).start(); threading.Event().wait(60)\n"
+        "sys.exit(step(work, Ref))\n"
+    )
+    (tmp_path / "spec.json").write_text(Ref(uri="file:///x", digest=sha256(b"x")).model_dump_json())
+    result = file_uri(tmp_path / "result.json")
+    words = [sys.executable, "-c", script, file_uri(tmp_path / "spec.json"), result]
+    assert subprocess.run(words, cwd=ROOT, check=False, capture_output=True, timeout=60).returncode == 75
+    failure = failure_of(result)
+    assert failure is not None
+    assert failure.reason == "TryAgain: nothing moves"
+
+
+def test_who_knows_better_says_how_long_it_takes(tmp_path: Path) -> None:
+    def work(_: Spec) -> None:
+        door.progress(0.5, "half", 7.0)
+        assert json.loads((tmp_path / "progress.json").read_text())["eta_seconds"] == 7.0
+
+    assert run(tmp_path, work)[0] == 0
