@@ -90,7 +90,7 @@ def read_rows(dataset: DatasetRef, columns: Sequence[str], task: Task = "classif
         absent = [name for name in wanted if name not in pq.read_schema(path).names]
         if absent:
             raise DataFault(f"{where}: column '{name}' is missing; build the training set again" for name in absent)
-        table = pq.read_table(path, columns=wanted)
+        table = pq.read_table(path, columns=wanted, memory_map=True, pre_buffer=False)
     except pa.ArrowException as error:
         raise DataFault([f"{where}: is no readable Parquet ({error}); build the training set again"]) from error
     if table.num_rows != dataset.rows:
