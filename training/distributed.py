@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,12 +27,15 @@ SLOW_SECONDS = 5.0
 """Ranks that come together in less need no words; starting a Python process with torch takes about 3 s."""
 
 KEPT: list[object] = []
-"""What must live as long as the process: the handles of collectives, and the wrapper that holds the group.
+"""What must live as long as the process: the wrapper that holds the group."""
+
+HANDLES: deque[object] = deque(maxlen=256)
+"""The newest collectives, so that this thread is the one that drops them.
 
 A gloo thread that drops the last handle of a collective on a Python tensor takes the interpreter lock; when the group is
 destroyed at that moment, its destructor holds the lock and joins the thread: a deadlock, after all work is done (seen with
-torch 2.13.0; pytorch/pytorch#56297). So nothing here is ever freed, a group of several is never destroyed, and ``leave``
-ends the process without destructors.
+torch 2.13.0; pytorch/pytorch#56297). So a group of several is never destroyed either, and ``leave`` ends the process
+without destructors.
 """
 
 log = logging.getLogger(__name__)
@@ -93,9 +97,9 @@ class Ranks:
         return carried.cpu().numpy().tobytes()
 
     def _finish(self, work: dist.Work) -> None:
-        """Waits, and keeps the handle (see ``KEPT``)."""
+        """Waits, and keeps the handle (see ``HANDLES``)."""
         work.wait()
-        KEPT.append(work)
+        HANDLES.append(work)
 
     def once(self, work: Callable[..., Result], *arguments: Any) -> Result | None:
         """Runs something on rank 0 alone; the others get None and do not wait. Never with a collective inside."""
@@ -211,7 +215,7 @@ def _explained(error: Exception, rank: int, world: int) -> Exception | None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process with an exit code and without destructors, one of which may never return (see ``KEPT``)."""
+    """Ends the process with an exit code and without destructors, one of which may never return (see ``HANDLES``)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from artifacts import store
 from artifacts.refs import file_uri, local_path, sha256
-from artifacts.step import EXIT_BAD_DATA, DataFault, failure_of, step
+from artifacts.step import EXIT_BAD_DATA, EXIT_TRY_AGAIN, DataFault, failure_of, step
 from tests.make import training as make
 from tests.make.ranks import checkpoints, kill, launch, result, until
 from training import checkpoint
@@ -84,6 +85,36 @@ def test_another_number_of_processes_than_the_spec_says_is_refused(tmp_path: Pat
     assert failure is not None
     assert "job.world_size=2, but 1 process(es) were started" in failure.reason
     assert store.manifest(spec.output) is None
+
+
+def test_a_full_disk_stops_the_fit_for_another_try_which_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make.train_spec(make.dataset(tmp_path), tmp_path / "fit", options=OFTEN)
+    (tmp_path / "spec.json").write_text(spec.model_dump_json())
+    words = [file_uri(tmp_path / "spec.json"), file_uri(tmp_path / "result.json")]
+    write = checkpoint._write
+
+    def full(tensors: object, path: Path, **how: bool) -> None:
+        if int(path.parent.name) >= 5:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(tensors, path, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checkpoint, "_write", full)
+    assert step(train, TrainSpec, words) == EXIT_TRY_AGAIN
+    failure = failure_of(words[1])
+    assert failure is not None
+    assert failure.kind == "try_again"
+    assert "free some space on this machine" in failure.reason
+    assert [int(path.name) for path in checkpoints(tmp_path / "fit.checkpoints")] == [2, 3, 4]
+
+    monkeypatch.undo()
+    resumed = train(spec)
+    assert resumed is not None
+    assert store.read_ref(resumed).manifest.facts["resumed"] is True
+    whole = train(spec.model_copy(update={"output": f"{spec.output}-whole"}))
+    assert whole is not None
+    assert resumed.digest == whole.digest
 
 
 def test_a_gradient_that_is_no_number_stops_the_fit(tmp_path: Path) -> None:
