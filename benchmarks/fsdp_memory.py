@@ -1,8 +1,8 @@
 """Memory of parameters and optimiser per rank, split over two ranks (FSDP2) against whole on each (DDP): 50 million parameters.
 
 Counted are the bytes of this rank's own tensors after a step, and for a split model the two largest layers besides, since
-one works whole while the next is being gathered. The peak of resident memory is printed beside it, gradients,
-activations and buckets included.
+one works whole while the next is being gathered. Beside it is printed what the processes came to occupy at most: gradients,
+activations, buckets and the whole model that each rank builds before it is split included, imports left out.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from training.recipes.flight_delay import MODEL
 TARGETS = {"memory_ratio": "<= 0.6"}
 NETWORK = Network(hidden=(2048,) * 13, dropout=0.0, learning_rate=1e-4)
 ROWS, STEPS = 64, 2
+KEPT_BYTES = 262_144
+"""Larger blocks go back to the system when they are freed. Left alone, glibc learns to keep what layers take and give back,
+and a split model then seems to occupy more than a whole one."""
 GATHERED = 2
 """Layers that lie whole on a rank at a time: the one that works and the one that is being gathered."""
 
@@ -35,6 +38,7 @@ GATHERED = 2
 def held(strategy: str) -> dict[str, float]:
     """Bytes on this rank, and the number of parameters of the whole model."""
     options = FitOptions.model_validate({"strategy": strategy})
+    before = _most()
     with joined(TorchJob(), options) as ranks:
         torch.manual_seed(0)
         signature = make.signature()
@@ -48,9 +52,13 @@ def held(strategy: str) -> dict[str, float]:
         own = [*network.parameters(), *(value for one in model.optimizer.state.values() for value in one.values())]
         bytes_held = sum(_own(value).nbytes for value in own if isinstance(value, torch.Tensor))
         whole = sum(layers[-GATHERED:]) if strategy == "fsdp" else 0
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        worst = max(ranks.each(bytes_held + whole)), max(ranks.each(most))
+        worst = max(ranks.each(bytes_held + whole)), max(ranks.each(_most() - before))
     return {"parameters": parameters, "bytes": worst[0], "resident": worst[1]}
+
+
+def _most() -> int:
+    """Bytes that this process has occupied at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _own(value: Any) -> Any:
@@ -67,6 +75,7 @@ def main() -> None:
         if os.environ["RANK"] == "0":
             Path(asked.rank[1]).write_text(json.dumps(answer))
         leave(0)
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(KEPT_BYTES)
     with tempfile.TemporaryDirectory() as name:
         found = {one: launched("fsdp_memory", one, Path(name) / f"{one}.json", 2) for one in ("ddp", "fsdp")}
     ddp, fsdp = found["ddp"], found["fsdp"]

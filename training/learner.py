@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -149,6 +150,7 @@ def _split(network: Any, ranks: Ranks) -> None:
     """Each rank keeps its part of every layer; whole layers exist only while they work."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method  # noqa: PLC0415  only here
 
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")  # nothing here writes into it
     mesh = dist.init_device_mesh(ranks.device.type, (ranks.world,), mesh_dim_names=("ranks",))
     for layer in network.layers():
         fully_shard(layer, mesh=mesh)
