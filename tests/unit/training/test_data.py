@@ -18,7 +18,7 @@ from artifacts.store import ArtifactCorrupt
 from operators.pipelines import PIPELINES
 from tests.make import training as make
 from training.contract import SplitPolicy, Windows
-from training.data import batch, epoch_order, material, normalisation, read_rows, shard, steps_per_epoch
+from training.data import SUMMED_ROWS, batch, epoch_order, material, normalisation, read_rows, shard, steps_per_epoch
 from training.recipes import flight_delay
 
 
@@ -90,6 +90,18 @@ def test_labels_of_a_window_are_known_before_the_next_begins_also_over_a_clock_c
 def test_a_set_too_short_for_its_split_is_refused() -> None:
     with pytest.raises(ValidationError, match="too short for the split"):
         Windows.cut(dt.date(2013, 1, 1), dt.date(2013, 1, 20), SplitPolicy())
+
+
+def test_normalisation_of_many_rows_is_that_of_all_of_them_at_once() -> None:
+    """In pieces that fit a cache, to the same bits: the sums run in the order of rows."""
+    generator = np.random.default_rng(3)
+    values = generator.normal(5, 3, (2 * SUMMED_ROWS + 7, 3)).astype(np.float32)
+    values[generator.random(values.shape) < 0.2] = np.nan
+    whole = values.astype(np.float64)
+    count = (~np.isnan(whole)).sum(axis=0)
+    mean = np.nansum(whole, axis=0) / count
+    std = np.sqrt(np.nansum((whole - mean) ** 2, axis=0) / count)
+    assert normalisation(values) == (tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def test_vocabulary_and_normalisation_come_from_the_training_rows_alone(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.make import training as make
-from training.contract import FitOptions, TorchJob
+from training.contract import FitOptions, TorchJob, TrainSpec
 
 
 def test_a_scaler_over_parts_of_gradients_is_refused() -> None:
@@ -33,3 +33,11 @@ def test_the_batch_splits_over_every_number_of_nodes_that_may_be_left(tmp_path: 
         )
     with pytest.raises(ValidationError, match="min_nodes=3 is more than nodes=2"):
         TorchJob(nodes=2, min_nodes=3)
+
+
+def test_parts_of_several_nodes_are_saved_where_all_nodes_write(tmp_path: Path) -> None:
+    dataset = make.dataset(tmp_path, make.rows(per_day=2))
+    job, options = TorchJob(nodes=2), FitOptions(strategy="fsdp")
+    spec = make.train_spec(dataset, tmp_path / "fit", job=job, options=options)
+    with pytest.raises(ValidationError, match="strategy=fsdp on nodes=2: they write one checkpoint together"):
+        TrainSpec.model_validate({**spec.model_dump(), "output": "s3://lake/fit"})
