@@ -15,7 +15,9 @@ from pydantic import BaseModel, ValidationError
 from artifacts.settings import ROOT
 from artifacts.step import failure_of, failure_uri, progress_uri
 from artifacts.store import read_bytes, remove
-from operators import manifests, torch_job
+from operators import manifests
+from operators.jobs import render
+from operators.jobs.contract import declared
 from operators.ledger import Attempt, ledger
 from operators.payload import planned, task_words
 from operators.process import StepRefused, verdict
@@ -89,21 +91,23 @@ class PayloadPodOperator(KubernetesPodOperator):
             "PERENNIAL_MLFLOW": place.mlflow,
             "PERENNIAL_ONLINE": place.online,
         }
-        threads = [{"name": name, "value": value} for name, value in torch_job.environment(job).items()] if job else []
         template = yaml.safe_load((ROOT / place.pod_template).read_text()) if place.pod_template else None
         self.name = manifests.pod_name(step.module, step.key, self._attempt)
         self.namespace = place.namespace
-        self.pod_template_dict = manifests.pod(
-            name=self.name,
-            image=getattr(place, f"{step.image}_image"),
-            command=torch_job.pod_command(job, step.module, step.spec_uri, step.result_uri) if job else python,
-            env=[*manifests.step_environment(settings), *threads],
-            namespace=place.namespace,
-            labels=manifests.labels(step.image, step.key, words),
-            resources=torch_job.pod_resources(job) if job else None,
-            annotations={"perennial/key": step.key},
-            template=template,
-        )
+        common: dict[str, Any] = {
+            "name": self.name,
+            "image": getattr(place, f"{step.image}_image"),
+            "env": manifests.step_environment(settings),
+            "namespace": place.namespace,
+            "labels": manifests.labels(step.image, step.key, words),
+            "annotations": {"perennial/key": step.key},
+            "template": template,
+        }
+        if job:
+            where = render.Place(**common, spec_uri=step.spec_uri, result_uri=step.result_uri, rack=place.rack_label)
+            self.pod_template_dict = render.one_pod(declared(job), where)
+        else:
+            self.pod_template_dict = manifests.pod(**common, command=python)
 
     def _open_attempt(self, step: PlannedStep, words: dict[str, str]) -> int | None:
         """The number of this very task's attempt that nobody has finished, such as one whose worker was lost.

@@ -29,6 +29,7 @@ from artifacts.settings import ROOT
 from artifacts.step import EXIT_BAD_DATA, EXIT_BAD_SPEC, Failure, Progress, failure_of, failure_uri, progress_uri
 from artifacts.store import read_bytes, remove
 from operators import follow, torch_job
+from operators.jobs import hardware
 from operators.ledger import Ledger
 from operators.steps import PlannedStep, finished, write_plan
 
@@ -76,7 +77,7 @@ def environment(step: PlannedStep, outer: Mapping[str, str]) -> dict[str, str]:
     """What a step's process gets: the outer environment without Airflow's, whose secrets are not a step's business."""
     kept = {name: value for name, value in outer.items() if not name.lstrip("_").startswith("AIRFLOW")}
     ours = {"PERENNIAL_FOLLOW_PARENT": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    return {**kept, **(torch_job.local_environment(step.job) if step.job else {}), **ours}
+    return {**kept, **(hardware.environment(step.job, "local") if step.job else {}), **ours}
 
 
 def command(step: PlannedStep, python: str = sys.executable) -> tuple[str, ...]:

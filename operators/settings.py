@@ -27,6 +27,9 @@ class Platform(Settings):
     training_api: Literal["job", "trainjob"] = Field(
         default="job", description="Controller for trainings on several nodes."
     )
+    rack_label: str = Field(
+        default="topology.kubernetes.io/rack", description="Node label that names the rack, for gpu_topology=same-rack."
+    )
     namespace: str = Field(default="perennial", description="Kubernetes namespace of the pods.")
     pod_template: Path | None = Field(default=None, description="A site's own pod template, merged under ours.")
     features_image: str = Field(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from artifacts.refs import sha256
 from operators import manifests, torch_job
+from operators.jobs import hardware
 from tests.make.operators import IMAGE
 from training.contract import TorchJob
 
@@ -66,7 +67,7 @@ def rendered(**changes: Any) -> dict[str, Any]:
 
 def distributed() -> dict[str, Any]:
     job = TorchJob(processes_per_node=4, gpus_per_process=1, cpus_per_process=2)
-    threads = [{"name": name, "value": value} for name, value in torch_job.environment(job).items()]
+    threads = [{"name": name, "value": value} for name, value in hardware.environment(job, "pod").items()]
     return rendered(
         name=manifests.pod_name("training.train", KEY, 2),
         command=torch_job.pod_command(job, "training.train", "s3://b/spec.json", "s3://b/result.json"),
