@@ -15,6 +15,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from pydantic import ValidationError
 
 from artifacts.step import explain
+from operators import live
+from operators.jobs.accounts import Accounts
 from operators.ledger import ledger
 from operators.links import links_for, page_of
 from operators.process import ProcessRunner, StepRefused
@@ -86,6 +88,11 @@ def planned(call: StepCall, inputs: Mapping[str, Any]) -> PlannedStep:
     return step
 
 
+def accounts() -> Accounts:
+    """The budgets of this deployment."""
+    return Accounts(ledger(), live.records(), platform().budgets, live.now)
+
+
 def task_words(context: Context) -> dict[str, str]:
     """Who asks for a step, for the ledger, the labels and the log."""
     task = context["ti"]
@@ -119,7 +126,9 @@ class PayloadProcessOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, str]:
         """Plans the step and runs it, or reuses its result."""
         step = planned(self.call, self.inputs)
-        self._runner = ProcessRunner(step, ledger(), platform().state / "locks", task_words(context), self.log)
+        self._runner = ProcessRunner(
+            step, ledger(), platform().state / "locks", task_words(context), self.log, accounts=accounts()
+        )
         try:
             self.page = page_of(self._runner.run())
         except StepRefused as error:

@@ -6,6 +6,7 @@ twin waits for the real end of the work, also when the one who started it was ki
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import logging
 import os
@@ -15,46 +16,61 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 import psutil
 from pydantic import BaseModel, ValidationError
 
 from artifacts.refs import short
 from artifacts.settings import ROOT
-from artifacts.step import EXIT_BAD_DATA, EXIT_BAD_SPEC, Failure, Progress, failure_of, failure_uri, progress_uri
+from artifacts.step import EXIT_BAD_DATA, EXIT_BAD_SPEC, Failure, failure_of, failure_uri, progress_uri
 from artifacts.store import read_bytes, remove
 from operators import follow, torch_job
-from operators.jobs import hardware
+from operators.jobs import hardware, local, sampling
+from operators.jobs.accounts import Accounts
+from operators.jobs.contract import declared
+from operators.jobs.diagnosis import Evidence, diagnose
+from operators.jobs.keeper import Keeper
+from operators.jobs.states import State
+from operators.jobs.utilisation import Policy
 from operators.ledger import Ledger
+from operators.progress_log import POLL_SECONDS, Log, ProgressTeller
 from operators.steps import PlannedStep, finished, write_plan
 
-POLL_SECONDS = 0.5
-PROGRESS_STEP = 0.05
-PROGRESS_SECONDS = 15.0
 GRACE_SECONDS = 5.0
 STOP_POLL_SECONDS = 0.05
 MARK = "PERENNIAL_STEP_MARK"
 CHUNK_BYTES = 65_536
-
-
-class Log(Protocol):
-    """Where lines go: a logger of the standard library or of Airflow."""
-
-    def info(self, event: str, *args: Any) -> Any:
-        """Writes one line."""
+LAST_LINES = 50
 
 
 class StepRefused(ValueError):
-    """The step's spec, data or code is at fault; running it again cannot help."""
+    """The step's spec, data or code is at fault; running it again cannot help. ``code`` is one of ``operators.jobs.codes``."""
+
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class StepFailed(RuntimeError):
-    """The step did not end well for a reason that may be gone next time."""
+    """The step did not end well for a reason that may be gone next time. ``code`` is one of ``operators.jobs.codes``."""
+
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Downscaled(Exception):
+    """A job hardly used what it held; ``step`` is the same work on fewer processes."""
+
+    def __init__(self, step: PlannedStep, reason: str) -> None:
+        super().__init__(reason)
+        self.step = step
+        self.code = "Q102"
 
 
 def verdict(code: int, place: str, failure: Failure | None, *, distributed: bool) -> Exception:
@@ -113,6 +129,16 @@ class ProcessRunner:
     task: Mapping[str, str] = field(default_factory=dict)
     log: Log = field(default_factory=lambda: logging.getLogger("perennial.step"))
     grace_seconds: float = GRACE_SECONDS
+    accounts: Accounts | None = None
+    policy: Policy = field(default_factory=Policy)
+    budget_poll_seconds: float = 15.0
+    _keeper: Keeper | None = None
+    _last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    _began: float = 0.0
+    _ended: float | None = None
+    _uid: str = ""
+    _followed: bool = False
+    _killed: bool = False
     _process: subprocess.Popen[bytes] | None = None
     _mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -129,7 +155,12 @@ class ProcessRunner:
             if result is not None:
                 self.log.info("%s: reused %s", self.step.module, self.step.result_uri)
                 return result
-            return self._attempt(lock)
+            while True:
+                try:
+                    return self._attempt(lock)
+                except Downscaled as ask:
+                    self.log.info("%s: goes on with fewer processes: %s", self.step.module, ask)
+                    self.step = ask.step
 
     def _attempt(self, lock: int) -> BaseModel:
         for stale in (self.step.result_uri, failure_uri(self.step.result_uri), progress_uri(self.step.result_uri)):
@@ -138,23 +169,59 @@ class ProcessRunner:
         attempt = self.ledger.begin_attempt(self.step.key, body)
         write_plan(self.step, attempt)
         started = time.monotonic()
-        outcome, reason = "failed", ""
+        outcome, reason, code, made = "failed", "", "", ""
+        self._ended, self._keeper = None, None
+        if self.step.job is not None:
+            self._keeper = local.keeper(self.step, attempt, self.ledger, self.task, self.accounts, self.policy)
         try:
+            self._admit()
             self._follow(lock)
             result = self._result()
-            outcome = "done"
-        except StepRefused as error:
-            outcome, reason = "refused", str(error)
+            outcome, made = "done", getattr(result, "digest", "")
+        except (StepRefused, Downscaled) as error:
+            outcome, reason, code = (
+                "refused" if isinstance(error, StepRefused) else "downscaled",
+                str(error),
+                error.code,
+            )
             raise
         except BaseException as error:
+            code = "H101" if self._killed else error.code if isinstance(error, StepFailed) else "S201"
             reason = f"{type(error).__name__}: {error}"
             raise
         finally:
             seconds = round(time.monotonic() - started, 3)
             first = reason.partition("\n")[0]
             self.ledger.finish_attempt(self.step.key, attempt, outcome, {"reason": first, "seconds": seconds})
+            self._close(outcome, first, code, made)
         self.log.info("%s: done in %.1f s: %s", self.step.module, seconds, self.step.result_uri)
         return result
+
+    def _admit(self) -> None:
+        """Waits until the tenant's budget has room for the job; raises StepRefused for one that never fits."""
+        if self._keeper is None or self.step.job is None:
+            return
+        until = time.monotonic() + declared(self.step.job).deadline.total_seconds()
+        while (found := self._keeper.admit()).verdict == "queue":
+            self.log.info("%s: queued: %s", self.step.module, found.reason)
+            if time.monotonic() > until:
+                raise StepFailed(f"queued for longer than its deadline: {found.reason}", "Q101")
+            time.sleep(self.budget_poll_seconds)  # what frees a budget is time that passes; nobody announces it
+        if found.verdict == "never":
+            raise StepRefused(found.reason, "Q101")
+        self.log.info("%s: %s", self.step.module, found.reason)
+        for line in local.variables(declared(self.step.job)):
+            self.log.info("%s: %s", self.step.module, line)
+
+    def _close(self, outcome: str, reason: str, code: str, made: str) -> None:
+        if self._keeper is None:
+            return
+        if self._process is not None and self._ended is not None:
+            seconds = self._ended - self._began
+            at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=time.monotonic() - self._ended)
+            self._keeper.ended(self._uid, at, seconds=round(seconds, 4), code=code)
+        end: State = "COMPLETED" if outcome == "done" else "HALTED" if code[:1] in {"H", "Q"} else "FAILED"
+        self._keeper.close(end, reason, code=code, made=made)
 
     def _result(self) -> BaseModel:
         try:
@@ -169,6 +236,8 @@ class ProcessRunner:
         words = command(self.step)
         self.log.info("%s: %s", self.step.module, " ".join(words))
         launcher = (sys.executable, "-S", "-P", str(Path(follow.__file__)), str(os.getpid()))
+        self._last.clear()
+        self._began = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603  the words come from the plan
             [*launcher, *words],
             cwd=ROOT,
@@ -179,14 +248,39 @@ class ProcessRunner:
             process_group=0,
             pass_fds=(lock,),
         )
+        self._followed, self._killed = True, False
+        self._meter()
         try:
             code = self._pump(self._process)
         finally:
+            self._followed = False
             self.stop()  # also after a good end: nothing that the step started may outlive it
+            self._ended = self._ended or time.monotonic()
             if self._process.stdout:
                 self._process.stdout.close()
         if code != 0:
-            raise verdict(code, f"exit {code}", failure_of(self.step.result_uri), distributed=self.step.job is not None)
+            raise self._death(code)
+
+    def _death(self, code: int) -> Exception:
+        """Why the process ended badly; a job's reason begins with its code and what to do is in the line after it."""
+        failure = failure_of(self.step.result_uri)
+        error = verdict(code, f"exit {code}", failure, distributed=self.step.job is not None)
+        if self.step.job is None or not isinstance(error, StepRefused | StepFailed):
+            return error
+        kind, said = (failure.kind, failure.reason) if failure else ("", "")
+        log = tuple(self._last)
+        found = diagnose(Evidence(exit=code, kind=kind, said=said, log=log, distributed=True))
+        return type(error)(f"{found.line}\nto do: {found.fix}\n{error}", found.code)
+
+    def _meter(self) -> None:
+        if self._keeper is None or self._process is None or self.step.job is None:
+            return
+        pid, job = self._process.pid, declared(self.step.job)
+        self._uid = local.uid(pid)
+        at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=time.monotonic() - self._began)
+        cores = job.cpus_per_process * job.world_size
+        self._keeper.move("STARTING", f"process {pid}")
+        self._keeper.started(self._uid, at, sampling.processes(lambda: below(pid), cores))
 
     def _pump(self, process: subprocess.Popen[bytes]) -> int:
         pipe = process.stdout
@@ -194,31 +288,54 @@ class ProcessRunner:
             raise StepFailed("the process has no output pipe")
         os.set_blocking(pipe.fileno(), False)
         teller, rest, open_ = ProgressTeller(self.step, self.log), b"", True
-        while True:
-            over = process.poll() is not None  # asked before reading: what it wrote last is then already in the pipe
-            if open_ and select.select([pipe], [], [], 0 if over else POLL_SECONDS)[0]:
-                chunk = os.read(pipe.fileno(), CHUNK_BYTES)
-                open_ = bool(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > CHUNK_BYTES:  # a progress bar that never ends its line
-                    lines, rest = [*lines, rest], b""
-                self._say(lines)
-            elif over:  # a grandchild may keep the pipe open for ever; the step's own end is what counts
-                self._say([rest] if rest else [])
-                return int(process.returncode)
-            elif not open_:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(POLL_SECONDS)
-            teller.tell()
+        exited = os.pidfd_open(process.pid)
+        try:
+            while True:
+                over = process.poll() is not None  # asked before reading: what it wrote last is then in the pipe
+                waited = [pipe.fileno(), exited] if open_ else [exited]
+                ready = select.select(waited, [], [], 0 if over else POLL_SECONDS)[0]
+                if exited in ready and self._ended is None:
+                    self._ended = time.monotonic()
+                if pipe.fileno() in ready:
+                    chunk = os.read(pipe.fileno(), CHUNK_BYTES)
+                    open_ = bool(chunk)
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if len(rest) > CHUNK_BYTES:  # a progress bar that never ends its line
+                        lines, rest = [*lines, rest], b""
+                    self._say(lines)
+                elif over:  # a grandchild may keep the pipe open for ever; the step's own end is what counts
+                    self._say([rest] if rest else [])
+                    return int(process.returncode)
+                teller.tell()
+                self._watch(teller)
+        finally:
+            os.close(exited)
+
+    def _watch(self, teller: ProgressTeller) -> None:
+        """Ends a job that stands still, hardly uses what it holds, or whose budget is used up."""
+        if self._keeper is None:
+            return
+        advice = self._keeper.look(teller.state)
+        if advice.act == "notify":
+            self.log.info("%s: hardly uses what it holds: %s", self.step.module, advice.reason)
+        if advice.act == "downscale" and (step := local.smaller(self.step)) is not None:
+            raise Downscaled(step, advice.reason)
+        if advice.act in {"halt", "downscale"}:
+            raise StepRefused(advice.reason, "Q102")
+        if (still := self._keeper.stalled()) is not None:
+            raise StepFailed(f"S202 no progress for {still:.0f} s; all ranks are ended", "S202")
 
     def _say(self, lines: list[bytes]) -> None:
         for line in lines:
-            self.log.info("%s", line.decode(errors="replace").rstrip("\r"))
+            text = line.decode(errors="replace").rstrip("\r")
+            self._last.append(text)
+            self.log.info("%s", text)
 
     def stop(self) -> None:
         """Ends the process and everything that it started: SIGTERM, and SIGKILL to what is left after the grace time."""
         if self._process is None:
             return
+        self._killed = self._killed or self._followed
         for end in (signal.SIGTERM, signal.SIGKILL):
             until = time.monotonic() + self.grace_seconds
             told: set[psutil.Process] = set()
@@ -241,33 +358,6 @@ class ProcessRunner:
                 if one.status() != psutil.STATUS_ZOMBIE and (one in tree or one.environ().get(MARK) == self._mark):
                     found.add(one)
         return found
-
-
-class ProgressTeller:
-    """Logs a step's progress when it moved by 5 percentage points, or every 15 seconds while it moves at all."""
-
-    def __init__(self, step: PlannedStep, log: Log) -> None:
-        self._uri = progress_uri(step.result_uri)
-        self._log = log
-        self._module = step.module
-        self._told = Progress(fraction=0, doing="")
-        self._told_at = self._asked_at = time.monotonic()
-
-    def tell(self) -> None:
-        """Reads progress.json at most twice a second and logs it when it is worth a line."""
-        now = time.monotonic()
-        if now - self._asked_at < POLL_SECONDS:
-            return
-        self._asked_at = now
-        try:
-            state = Progress.model_validate_json(read_bytes(self._uri))
-        except (OSError, ValidationError):
-            return
-        moved = state.fraction - self._told.fraction >= PROGRESS_STEP
-        if moved or (state != self._told and now - self._told_at >= PROGRESS_SECONDS):
-            eta = f", {state.eta_seconds:.0f} s to go" if state.eta_seconds is not None else ""
-            self._log.info("%s: %3.0f %% %s%s", self._module, 100 * state.fraction, state.doing, eta)
-            self._told, self._told_at = state, now
 
 
 def below(pid: int) -> list[psutil.Process]:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from artifacts.refs import Uri, file_uri
 from artifacts.settings import Settings
+from operators.jobs.budget import Budget
 from serving.contract import TritonServer
 
 
@@ -29,6 +30,14 @@ class Platform(Settings):
     )
     rack_label: str = Field(
         default="topology.kubernetes.io/rack", description="Node label that names the rack, for gpu_topology=same-rack."
+    )
+    budgets: tuple[Budget, ...] = Field(
+        default=(),
+        description="What each tenant may use in a rolling window, a JSON list of tenant, hours, unit (gpu or core), days.",
+    )
+    prometheus: str = Field(
+        default="",
+        description="Base URL of the Prometheus that scrapes DCGM; empty: no minimum-utilisation rule for pods.",
     )
     namespace: str = Field(default="perennial", description="Kubernetes namespace of the pods.")
     pod_template: Path | None = Field(default=None, description="A site's own pod template, merged under ours.")

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from artifacts.refs import Digest, Uri, join, short
 from feature_repo.contract import DatasetRef, ValidationRef
 from operators.data_gate import LOOKED_AT, held_before
+from operators.jobs.contract import TorchJob
 from operators.ledger import ledger
 from operators.payload import PENDING, StepCall, load
 from operators.pipelines import Pipeline
@@ -20,7 +21,7 @@ from operators.settings import platform
 from operators.steps import layer_digest
 from operators.tasks.retrain import champion_version, gate_verdicts
 from serving.contract import PackageRef
-from training.contract import EvaluationRef, FitRef, OnnxRef, TorchJob, VersionRef
+from training.contract import EvaluationRef, FitRef, OnnxRef, VersionRef
 
 XCom = Mapping[str, Any]
 
@@ -61,13 +62,13 @@ def validate_set(row: Pipeline) -> StepCall:
 
 def fit(row: Pipeline, kind: str) -> StepCall:
     """One of the two fits; the final one takes its epochs from the evaluation fit."""
-    job = TorchJob()
+    job = TorchJob(model=row.model, owner=row.owner, tenant=row.owner)
 
     def spec(ask: XCom, dataset: XCom, evaluation_fit: XCom | None = None) -> BaseModel:
         data = load(dataset, DatasetRef)
         key = plans.training_key(row, Ask.model_validate(ask), data, layer_digest("training"))
         first = load(evaluation_fit, FitRef) if evaluation_fit else None
-        return plans.fit(row, platform().store, data, key, first, job)
+        return plans.fit(row, platform().store, data, key, first, job.shape)
 
     return StepCall("training.train", "training", spec, FitRef, job=job)
 

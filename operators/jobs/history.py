@@ -25,6 +25,7 @@ class Step(BaseModel, frozen=True, extra="forbid"):
     state: State
     reason: str = ""
     code: str = ""
+    made: str = ""
     actor: str = "perennial"
 
 
@@ -62,8 +63,9 @@ class Job(BaseModel, frozen=True, extra="forbid"):
 class History:
     """The jobs of one ledger."""
 
-    def __init__(self, book: Ledger) -> None:
+    def __init__(self, book: Ledger, actor: str = "perennial") -> None:
         self.book = book
+        self.actor = actor
 
     def declare(
         self, name: str, key: Digest, attempt: int, job: TorchJob, lineage: Mapping[str, Any] | None = None
@@ -89,7 +91,7 @@ class History:
                 moves[move.subject].append(move)
         return tuple(_job(entry, moves[entry.subject]) for entry in reversed(entries))
 
-    def move(self, job: Job, wanted: State, reason: str = "", *, code: str = "", actor: str = "perennial") -> Job:
+    def move(self, job: Job, wanted: State, reason: str = "", *, code: str = "", made: str = "") -> Job:
         """Takes a job to a state from where the caller saw it, through the states on the way; the same state is no move.
 
         Raises Conflict when somebody else has moved it since, and ValueError where no edge leads there.
@@ -98,9 +100,13 @@ class History:
         for state in path(job.state, wanted):
             last = state == wanted
             number = len(steps) + 1
-            body = {"state": state, "from": steps[-1].state if steps else "DECLARED", "number": number}
-            body |= {"reason": reason if last else "passed between two looks", "code": code if last else ""}
-            entry = self.book.append(JOB_STATE, job.name, body, unique=f"job:{job.name}:{number}", actor=actor)
+            body: dict[str, Any] = {"state": state, "from": steps[-1].state if steps else "DECLARED", "number": number}
+            body |= {
+                "reason": reason if last else "passed between two looks",
+                "code": code if last else "",
+                "made": made if last else "",
+            }
+            entry = self.book.append(JOB_STATE, job.name, body, unique=f"job:{job.name}:{number}", actor=self.actor)
             if entry.existed:
                 raise Conflict(f"job '{job.name}' is at {entry.body['state']}, not {job.state}; read it again")
             steps.append(_step(entry))
@@ -124,5 +130,11 @@ def _step(entry: Entry) -> Step:
     body: Any = entry.body
     at = entry.recorded_at.replace(microsecond=entry.recorded_at.microsecond // 1000 * 1000)
     return Step(
-        number=body["number"], at=at, state=body["state"], reason=body["reason"], code=body["code"], actor=entry.actor
+        number=body["number"],
+        at=at,
+        state=body["state"],
+        reason=body["reason"],
+        code=body["code"],
+        made=body["made"],
+        actor=entry.actor,
     )

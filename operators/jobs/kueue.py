@@ -25,7 +25,7 @@ def labels(job: TorchJob) -> dict[str, str]:
     return {QUEUE: job.queue, LONGEST: str(int(job.deadline.total_seconds())), **priority}
 
 
-def annotations(job: TorchJob, rack: str) -> dict[str, str]:
+def pod_annotations(job: TorchJob, rack: str) -> dict[str, str]:
     """Annotations of the pods; ``rack`` is the node label that names the rack on this cluster.
 
     ``any`` asks for nothing: a request for topology cannot be met on nodes that have none declared.

@@ -51,7 +51,7 @@ def words(job: TorchJob, place: Place) -> tuple[str, ...]:
 def one_pod(job: TorchJob, place: Place) -> dict[str, Any]:
     """One node as one pod, the default; ``name`` is the pod's. Raises ValueError for several nodes."""
     command = torch_job.pod_command(job, job.entry_point, place.spec_uri, place.result_uri, args=job.args)
-    return _pod(job, place, command, place.labels | kueue.labels(job))
+    return _pod(job, place, command, {**place.labels, **kueue.labels(job)})
 
 
 def indexed_job(job: TorchJob, place: Place) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -67,7 +67,7 @@ def indexed_job(job: TorchJob, place: Place) -> tuple[dict[str, Any], dict[str, 
     metadata = template.pop("metadata")
     del template["apiVersion"], template["kind"]
     spec = template["spec"] | {"subdomain": place.name}
-    labels = {**metadata["labels"], NAME: place.name}
+    labels: dict[str, str] = {**metadata["labels"], NAME: place.name}
     head = {"name": place.name, "namespace": place.namespace}
     service = {
         "apiVersion": "v1",
@@ -110,7 +110,7 @@ def train_job(job: TorchJob, place: Place) -> dict[str, Any]:
     """The same as a TrainJob on Kubeflow's ``torch-distributed`` runtime, which brings Service, agents and gang."""
     pod = _pod(job, place, torch_job.trainer_command(job.max_restarts, words(job, place)), place.labels)
     container = _container(pod)
-    labels = {**pod["metadata"]["labels"], NAME: place.name}
+    labels = dict(pod["metadata"]["labels"]) | {NAME: place.name}
     mounted = {name: container[name] for name in ("volumeMounts", "securityContext") if name in container}
     patch = {name: pod["spec"][name] for name in PATCHED if name in pod["spec"]}
     pods = {
@@ -159,7 +159,7 @@ def _pod(job: TorchJob, place: Place, command: Sequence[str], labels: Mapping[st
         namespace=place.namespace,
         labels=labels,
         resources=torch_job.pod_resources(job),
-        annotations={**place.annotations, **kueue.annotations(job, place.rack)},
+        annotations={**place.annotations, **kueue.pod_annotations(job, place.rack)},
         template=place.template,
     )
     pod["spec"]["activeDeadlineSeconds"] = int(job.deadline.total_seconds())

@@ -17,11 +17,11 @@ def history(folder: Path) -> History:
 
 
 def test_a_job_is_declared_once_and_its_history_is_whole(tmp_path: Path) -> None:
-    book = history(tmp_path)
+    book = History(ledger(tmp_path), actor="kueue")
     job = book.declare("fit-a1", KEY, 1, torch_job(), {"dataset": "sha256:1"})
     assert book.declare("fit-a1", KEY, 1, torch_job()) == job
     assert job.state == "DECLARED"
-    job = book.move(job, "QUEUED", "no room", actor="kueue")
+    job = book.move(job, "QUEUED", "no room")
     job = book.move(job, "COMPLETED")
     assert book.get("fit-a1") == job
     assert [step.state for step in job.steps] == [
