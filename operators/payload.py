@@ -22,6 +22,7 @@ from operators.links import links_for, page_of
 from operators.process import ProcessRunner, StepRefused
 from operators.settings import platform
 from operators.steps import PENDING, PlannedStep, Skip, StepCall, load, plan
+from training.contract import TorchJob
 
 __all__ = [
     "DEFAULTS",
@@ -53,8 +54,12 @@ DEFAULTS: dict[str, Any] = {
 """``default_args`` for DAGs with payload tasks; a refused spec or refused data is never retried all the same."""
 
 
-def payload_type() -> type[BaseOperator]:
-    """The operator class of this platform."""
+def payload_type(call: StepCall) -> type[BaseOperator]:
+    """The operator class of this platform for a step: a pod is the default of clusters, several nodes are a job."""
+    if platform().runner == "pod" and isinstance(call.job, TorchJob) and call.job.nodes > 1:
+        from operators.payload_job import PayloadJobOperator  # noqa: PLC0415  as below
+
+        return PayloadJobOperator
     if platform().runner == "pod":
         from operators.payload_pod import PayloadPodOperator  # noqa: PLC0415  costs 3 s, and only pods need it
 
@@ -64,7 +69,7 @@ def payload_type() -> type[BaseOperator]:
 
 def mapped_payload(*, task_id: str, call: StepCall, inputs: Any) -> Any:
     """One step per element of ``inputs``, an XComArg with a list of arguments for ``call.spec``; one at a time."""
-    base, links = payload_type(), {"operator_extra_links": links_for(call.result)}
+    base, links = payload_type(call), {"operator_extra_links": links_for(call.result)}
     mapped: Any = type(
         base.__name__, (base,), {"__module__": base.__module__, **links}
     )  # Airflow reads them off the class
@@ -74,7 +79,7 @@ def mapped_payload(*, task_id: str, call: StepCall, inputs: Any) -> Any:
 
 def payload(*, task_id: str, call: StepCall, inputs: Mapping[str, Any] | None = None, **arguments: Any) -> BaseOperator:
     """A task that runs one step. ``inputs`` (templated) become the arguments of ``call.spec``; XComArgs are resolved."""
-    return payload_type()(task_id=task_id, call=call, inputs=dict(inputs or {}), **arguments)
+    return payload_type(call)(task_id=task_id, call=call, inputs=dict(inputs or {}), **arguments)
 
 
 def planned(call: StepCall, inputs: Mapping[str, Any]) -> PlannedStep:

@@ -110,7 +110,7 @@ def train_job(job: TorchJob, place: Place) -> dict[str, Any]:
     """The same as a TrainJob on Kubeflow's ``torch-distributed`` runtime, which brings Service, agents and gang."""
     pod = _pod(job, place, torch_job.trainer_command(job.max_restarts, words(job, place)), place.labels)
     container = _container(pod)
-    labels = dict(pod["metadata"]["labels"]) | {NAME: place.name}
+    labels: dict[str, str] = pod["metadata"]["labels"] | {NAME: place.name}
     mounted = {name: container[name] for name in ("volumeMounts", "securityContext") if name in container}
     patch = {name: pod["spec"][name] for name in PATCHED if name in pod["spec"]}
     pods = {

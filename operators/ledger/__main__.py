@@ -1,17 +1,23 @@
-"""``python -m operators.ledger migrate | verify | status | show [--kind K] [--subject S] [--newest N] | explain REF [--folder F]``.
+"""``python -m operators.ledger migrate | verify | status | steps | show [--kind K] [--subject S] [--newest N]
+| explain REF [--folder F] | job NAME [--folder F] | bill YYYY-MM``.
 
-``explain`` tells where a package comes from; REF is its digest, URI, training key or a name such as <model>_v7. With
+``status`` is the table of training jobs, ``steps`` every attempt at a step, ``job`` one job's page, ``bill`` a month's usage
+as CSV. ``explain`` tells where a package comes from; REF is its digest, URI, training key or a name such as <model>_v7. With
 ``--folder`` it also writes the card as lineage.json and lineage.html.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import sys
 from pathlib import Path
 
 from artifacts.records import connect
+from operators.jobs import accounts, metering, page
+from operators.jobs.history import History
+from operators.jobs.keeper import UTILISATION
 from operators.ledger import Attempt, Entry, Ledger, lineage, migrate
 from operators.settings import platform
 
@@ -33,9 +39,9 @@ def attempt_line(attempt: Attempt) -> str:
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m operators.ledger", description=__doc__)
-    parser.add_argument("verb", choices=["migrate", "verify", "status", "show", "explain"])
-    parser.add_argument("ref", nargs="?", help="explain: what to explain")
-    parser.add_argument("--folder", type=Path, help="explain: where to write lineage.json and lineage.html")
+    parser.add_argument("verb", choices=["migrate", "verify", "status", "steps", "show", "explain", "job", "bill"])
+    parser.add_argument("ref", nargs="?", help="explain: what to explain; job: its name; bill: the month")
+    parser.add_argument("--folder", type=Path, help="explain, job: where to write the page")
     parser.add_argument("--kind")
     parser.add_argument("--subject")
     parser.add_argument("--newest", type=int, default=200)
@@ -56,11 +62,41 @@ def main(argv: list[str]) -> int:
             f"whole: {newest[0].id if newest else 0} entries, newest digest {newest[0].digest if newest else 'none'}"
         )
         return _say(*(problems or [whole])) or int(bool(problems))
+    return _tell(book, arguments)
+
+
+def _tell(book: Ledger, arguments: argparse.Namespace) -> int:
+    """The verbs that only read."""
     if arguments.verb == "status":
+        return _say(*_jobs(book, arguments.newest))
+    if arguments.verb == "steps":
         return _say(*map(attempt_line, book.status(arguments.newest)))
     if arguments.verb == "explain":
         return _explain(book, arguments.ref, arguments.folder)
+    if arguments.verb == "job":
+        return _job(book, arguments.ref, arguments.folder)
+    if arguments.verb == "bill":
+        year, month = map(int, (arguments.ref or "").split("-"))
+        return _say(metering.statement(metering.month(accounts.usages(book), year, month)).rstrip())
     return _say(*map(entry_line, book.entries(arguments.kind, arguments.subject, newest=arguments.newest)))
+
+
+def _jobs(book: Ledger, newest: int) -> list[str]:
+    busy = {entry.subject: entry.body["busy"] for entry in book.entries(UTILISATION)}
+    known = {name: float(str(share)) for name, share in busy.items() if share is not None}
+    jobs, now = History(book).jobs(newest), dt.datetime.now(dt.UTC)
+    return page.table(jobs, accounts.usages(book), accounts.open_meters(book), known, now)
+
+
+def _job(book: Ledger, name: str | None, folder: Path | None) -> int:
+    try:
+        job = History(book).get(name or "")
+    except LookupError as error:
+        return _say(str(error)) or 1
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "job.html").write_text(page.html(job), encoding="utf-8")
+    return _say(*page.text(job))
 
 
 def _explain(book: Ledger, ref: str | None, folder: Path | None) -> int:

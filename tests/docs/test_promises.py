@@ -1,7 +1,7 @@
 """Every requirement that is listed here is held by at least one test, which names it: ``@pytest.mark.covers("field-reports 65")``.
 
 ``field-reports N`` is a failure that people have met with Airflow (26 to 43), Spark (44 to 51), Feast (53 to 63), Great
-Expectations (65 to 72), MLflow's registry (74 to 81), distributed PyTorch (82 to 89), exports (93 to 98), Triton (100 to 108) or drift monitoring (109 to 120);
+Expectations (65 to 72), distributed training (82 to 92), MLflow's registry (74 to 81), exports (93 to 98), Triton (100 to 108) or drift monitoring (109 to 120);
 ``decisions 3.N`` is a rule of point-in-time correctness, ``drift input N`` something bad that a check is given, and ``bad
 evidence`` what a gate or a promotion must not fall for. A module can carry the mark for all of its tests in ``pytestmark``.
 """
@@ -28,6 +28,7 @@ PROMISES = {
     "field-reports 36": "the partition that was typed is the one that is trained, and is said before any work",
     "field-reports 37": "no run asks Airflow how the run before it went",
     "field-reports 39": "a run that is cleared finds what it has made, and goes on",
+    "field-reports 40": "work runs outside its worker, and the next try adopts it",
     "field-reports 42": "backfills have a pool of their own, the daily run a slot, and each gap is claimed first",
     "field-reports 43": "a day that failed stops no later one, and is filled afterwards",
     "field-reports 44": "a Spark job that died is never a success: a manifest with row counts is",
@@ -69,6 +70,8 @@ PROMISES = {
     "field-reports 85": "when one rank is gone the others leave at once",
     "field-reports 86": "who does not come, or comes late, is named before the first step",
     "field-reports 89": "what ranks decide is reduced first, and rank 0's word goes for all",
+    "field-reports 90": "a gang starts whole or gives its GPUs back",
+    "field-reports 92": "a queued job is queued: neither running nor paid for",
     "field-reports 93": "an exported graph answers at batch 1, 2, 7 and the largest; a frozen batch is refused",
     "field-reports 94": "a graph is traced with batch 2 and asked at batch 1",
     "field-reports 96": "nothing is exported in training mode, and every export is compared with torch",
