@@ -1,6 +1,6 @@
 """
 ### Sweep
-Finds what crashes cut short and what lost events left undone, wakes whoever has to go on, and removes old attempts from the store.
+Finds what crashes cut short and what lost events left undone, wakes whoever has to go on, reads the meters of lost jobs, and removes old attempts from the store.
 
 | | |
 |---|---|
@@ -64,5 +64,10 @@ with DAG(
             raise AirflowSkipException("the store was cleaned less than 6 hours ago")
         return len(found.attempts)
 
+    @task
+    def close_meters() -> list[str]:
+        return tasks.close_meters(dt.datetime.now(dt.UTC))
+
     wake() >> finish_promotions()
+    close_meters()
     clean()

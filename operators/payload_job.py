@@ -6,6 +6,7 @@ import datetime as dt
 import time
 from typing import Any
 
+import httpx
 import yaml  # type: ignore[import-untyped]  # its stubs are no dependency of ours
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.sdk import BaseOperator, Context, ResumableJobMixin
@@ -16,13 +17,13 @@ from artifacts.settings import ROOT
 from artifacts.step import Progress, failure_of, failure_uri, progress_uri
 from artifacts.store import read_bytes, remove
 from operators import manifests
-from operators.jobs import local, observe, render
+from operators.jobs import local, observe, render, sampling
 from operators.jobs.cluster import Cluster, KubernetesCluster
 from operators.jobs.codes import CODES
 from operators.jobs.diagnosis import Evidence, diagnose
 from operators.jobs.keeper import Keeper
 from operators.jobs.states import WORKING, State
-from operators.jobs.utilisation import Policy
+from operators.jobs.utilisation import Advice, Policy
 from operators.ledger import ledger
 from operators.payload import accounts, planned, task_words
 from operators.process import StepFailed
@@ -218,7 +219,15 @@ class PayloadJobOperator(ResumableJobMixin, BaseOperator):
         elif not (keeper.job.state in WORKING and found.state in {"ADMITTED", "STARTING"}):
             keeper.move(found.state, found.reason)
         if keeper.job.state in WORKING:
-            keeper.look(self._progress())
+            self._heed(keeper, keeper.look(self._progress()))
+
+    def _heed(self, keeper: Keeper, advice: Advice) -> None:
+        """Tells who hardly uses what is held, and ends a job by the rule; the task has to be started with fewer processes."""
+        if advice.act == "notify":
+            self.log.info("hardly uses what it holds: %s", advice.reason)
+        if advice.act in {"downscale", "halt"}:
+            self.cluster().delete(self.kind, keeper.job.name)
+            raise StepFailed(f"Q102 {advice.reason}", "Q102")
 
     def _limits(self, keeper: Keeper, found: observe.Seen) -> None:
         """Ends what holds GPUs for nothing: a gang of which a part runs, and a gang that stands still."""
@@ -242,9 +251,19 @@ class PayloadJobOperator(ResumableJobMixin, BaseOperator):
     def _meter(self, pods: list[dict[str, Any]], code: str = "", *, final: bool = False) -> None:
         _, keeper = self._known()
         for one in observe.times(pods):
-            keeper.started(one.uid, one.started)
+            keeper.started(one.uid, one.started, self._busy(keeper.job.name))
             if one.ended is not None and (final or one.evicted):
                 keeper.ended(one.uid, one.ended, code="S401" if one.evicted else code)
+
+    @staticmethod
+    def _busy(name: str) -> sampling.Busy | None:
+        """How busy the GPUs are, where a Prometheus tells."""
+        place = platform()
+        return (
+            sampling.prometheus(place.prometheus, place.namespace, f"{name}-.*", httpx.Client())
+            if place.prometheus
+            else None
+        )
 
     def _cluster_pods(self) -> list[dict[str, Any]]:
         _, keeper = self._known()

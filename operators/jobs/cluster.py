@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from kubernetes import client
@@ -43,15 +43,15 @@ class KubernetesCluster:
 
     def create(self, manifest: Mapping[str, Any]) -> bool:
         """Creates an object; False when one of that name is there already, which is then ours."""
-        make = {
+        make: dict[str, Callable[[], Any]] = {
             "Service": lambda: self._core.create_namespaced_service(self._namespace, dict(manifest)),
             "Job": lambda: self._batch.create_namespaced_job(self._namespace, dict(manifest)),
             "TrainJob": lambda: self._custom.create_namespaced_custom_object(
                 GROUP, VERSION, self._namespace, PLURAL, dict(manifest)
             ),
-        }[manifest["kind"]]
+        }
         try:
-            make()
+            make[manifest["kind"]]()
         except ApiException as error:
             if error.status == TAKEN:
                 return False
@@ -83,7 +83,7 @@ class KubernetesCluster:
     def delete(self, kind: str, name: str) -> None:
         """Deletes a Job or TrainJob with its pods, and a Job's Service; gone is gone."""
         options = {"propagation_policy": "Foreground"}
-        calls = (
+        calls: list[Callable[[], Any]] = (
             [
                 lambda: self._custom.delete_namespaced_custom_object(
                     GROUP, VERSION, self._namespace, PLURAL, name, **options

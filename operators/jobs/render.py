@@ -111,11 +111,14 @@ def train_job(job: TorchJob, place: Place) -> dict[str, Any]:
     pod = _pod(job, place, torch_job.trainer_command(job.max_restarts, words(job, place)), place.labels)
     container = _container(pod)
     labels: dict[str, str] = pod["metadata"]["labels"] | {NAME: place.name}
-    mounted = {name: container[name] for name in ("volumeMounts", "securityContext") if name in container}
-    patch = {name: pod["spec"][name] for name in PATCHED if name in pod["spec"]}
+    mounted: dict[str, Any] = {
+        name: container[name] for name in ("volumeMounts", "securityContext") if name in container
+    }
+    own: dict[str, Any] = {"name": TRAINER_CONTAINER, **mounted}
+    patch: dict[str, Any] = {name: pod["spec"][name] for name in PATCHED if name in pod["spec"]}
     pods = {
         "metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]},
-        "spec": {**patch, "containers": [{"name": TRAINER_CONTAINER, **mounted}]},
+        "spec": {**patch, "containers": [own]},
     }
     replicated = {"name": TRAINER_CONTAINER, "template": {"spec": {"template": pods}}}
     return {

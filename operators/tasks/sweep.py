@@ -8,6 +8,9 @@ from typing import Any
 from artifacts.cleaning import Cleaned, clean
 from operators import live
 from operators.gaps import gaps
+from operators.jobs import accounts, local
+from operators.jobs.history import History
+from operators.jobs.keeper import UTILISATION
 from operators.ledger import FAILED, ledger
 from operators.pipelines import PIPELINES, Pipeline
 from operators.settings import platform
@@ -18,6 +21,7 @@ from operators.tasks.watch import unheard, waiting
 
 CLEANED = "cleaned"
 CLEAN_EVERY = dt.timedelta(hours=6)  # looking at every object costs calls on an object store, and what is old stays old
+REAPER_GRACE = dt.timedelta(minutes=10)  # decisions.md 4.8
 LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decisions.md 4.9)
 
 
@@ -93,3 +97,32 @@ def project(row: Pipeline) -> bool:
         unique=promotion_name(row.model, version),
     )
     return True
+
+
+def close_meters(now: dt.datetime) -> list[str]:
+    """Reads the meters of jobs whose runner was lost: what was held is known up to the last sign of life. ``now`` is the wall clock.
+
+    A process of this machine that is gone ended with its runner; of any other only the deadline says that it must have.
+    """
+    book, closed = ledger(), []
+    jobs = {job.name: job for job in History(book).jobs()}
+    for meter in accounts.open_meters(book):
+        job = jobs.get(meter.job)
+        alive = local.lives(meter.uid) if ":" in meter.uid else None
+        expired = job is not None and now - meter.started > job.declared.deadline + REAPER_GRACE
+        if (
+            alive
+            or not (alive is False or expired or (job is not None and job.over))
+            or now - meter.started < REAPER_GRACE
+        ):
+            continue
+        signs = [step.at for step in job.steps] if job else []
+        signs += [entry.recorded_at for entry in book.entries(UTILISATION, meter.job)]
+        ended = max([meter.started, *signs])
+        accounts.end(book, meter, ended, code="S201", closed_by="reaper")
+        if job is not None and not job.over:
+            History(book, "sweep").move(job, "FAILED", "its runner was lost; closed by sweep", code="S201")
+        if job is not None:
+            accounts.Accounts(book, live.records(), platform().budgets, live.now).settle(job.name, job.declared)
+        closed.append(meter.uid)
+    return closed

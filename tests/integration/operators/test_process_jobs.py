@@ -21,7 +21,7 @@ from operators.steps import PlannedStep
 from tests.make.jobs import torch_job
 from tests.make.operators import ledger, runner, toy_step
 
-SOON = Policy(sample_seconds=0.1, warmup_seconds=0, window_seconds=1.0, least=1.0, notify_after=1, act_after=2)
+SOON = Policy(sample_seconds=0.5, warmup_seconds=0, window_seconds=3.0, least=1.0, notify_after=1, act_after=2)
 
 
 @pytest.fixture(autouse=True)

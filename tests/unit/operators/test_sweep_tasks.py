@@ -1,12 +1,16 @@
 """``sweep`` wakes what waits, and nothing that would wake for ever."""
 
 import datetime as dt
+import os
+import socket
 
 import pytest
 
 from artifacts.refs import join, sha256
 from artifacts.store import publish, read
 from operators import live
+from operators.jobs import accounts, local, metering
+from operators.jobs.history import History
 from operators.ledger import ledger
 from operators.pipelines import pipeline
 from operators.settings import platform
@@ -14,6 +18,7 @@ from operators.tasks import release, sweep
 from operators.versions import record
 from serving.contract import Routing
 from tests.make import control
+from tests.make.jobs import torch_job
 
 ROW = pipeline("flight_delay")
 
@@ -73,3 +78,19 @@ def test_old_attempts_are_cleaned_every_six_hours_and_the_ledger_says_what_went(
     assert len(sweep.clean_store(now + later).attempts) == 1
     assert read(uri).file("word").read_text() == "new"
     assert [len(entry.body["attempts"]) for entry in ledger().entries(sweep.CLEANED)] == [0, 1]
+
+
+def test_the_meter_of_a_lost_runner_is_read_by_the_sweep():
+    book = ledger()
+    history, began = History(book), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    job = history.move(history.declare("fit-a1", sha256(b"k"), 1, torch_job()), "STARTING")
+    gone, here = f"{socket.gethostname()}:4194304:1.00", local.uid(os.getpid())
+    for uid in (gone, here):
+        accounts.begin(book, metering.meter(job.declared, job.name, uid, began, "manual"))
+    now = began + dt.timedelta(hours=1)
+    assert sweep.close_meters(began + dt.timedelta(minutes=9)) == []
+    assert sweep.close_meters(now) == [gone]
+    assert sweep.close_meters(now) == []
+    (bill,) = accounts.usages(book)
+    assert (bill.uid, bill.closed_by, bill.code, bill.billable) == (gone, "reaper", "S201", False)
+    assert (history.get("fit-a1").state, history.get("fit-a1").code) == ("FAILED", "S201")
