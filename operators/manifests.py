@@ -1,7 +1,7 @@
 """Renders the Kubernetes pod of a step, and reads from a pod's status why it ended. Pure.
 
-Order of strength: our defaults, the site's template over them, and what this step needs over both. A training on several
-nodes (an Indexed Job with a headless Service, or a TrainJob) is not rendered yet; ``torch_job.pod_command`` refuses it.
+Order of strength: our defaults, the site's template over them, and what this step needs over both. Trainings are rendered
+from this pod by ``operators.jobs.render``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from operators.jobs.states import WORKING, State
 from operators.jobs.utilisation import Advice, Policy
 from operators.ledger import ledger
 from operators.payload import accounts, planned, task_words
-from operators.process import StepFailed
+from operators.process import Downscaled, StepFailed
 from operators.settings import platform
 from operators.steps import PlannedStep, StepCall, finished, write_plan
 
@@ -45,6 +45,7 @@ class PayloadJobOperator(ResumableJobMixin, BaseOperator):
     template_fields = ("inputs",)
     external_id_key = "torch_job"
     ui_color = "#d7e9f7"
+    policy = Policy()
 
     def __init__(
         self,
@@ -78,24 +79,35 @@ class PayloadJobOperator(ResumableJobMixin, BaseOperator):
         """Plans the step; reuses its result, adopts its running job, or starts the next attempt's."""
         step, words = planned(self.call, self.inputs), task_words(context)
         self._step, self._words = step, words
-        self._attempt = self._open_attempt(step, words) or 0
-        if not self._attempt and finished(step) is not None:
+        attempt = self._open_attempt(step, words)
+        if attempt is None and finished(step) is not None:
             self.log.info("%s: reused %s", step.module, step.result_uri)
             return step.xcom()
-        self._attempt = self._attempt or self._begin(step, words)
-        write_plan(step, self._attempt)
-        self._keeper = local.keeper(step, self._attempt, ledger(), words, accounts(), Policy())
+        while True:
+            try:
+                self._run(context, self._step, attempt or self._begin(step, words))
+            except Downscaled as ask:
+                self.log.info("goes on with fewer processes: %s", ask)
+                self._step, attempt = ask.step, None
+            else:
+                return step.xcom()
+
+    def _run(self, context: Context, step: PlannedStep, attempt: int) -> None:
+        """One attempt to its end; an adopted one has the size that the ledger says."""
+        self._attempt = attempt
+        self._keeper = local.keeper(step, attempt, ledger(), self._words, accounts(), self.policy)
+        self._step = local.sized(step, self._keeper.job.declared)
+        write_plan(self._step, attempt)
         try:
             self._admit(self._keeper)
             self.execute_resumable(context)
-        except StepFailed as error:
-            self._end("failed", str(error), error.code)
-            if not CODES[error.code].retry:
+        except (StepFailed, Downscaled) as error:
+            self._end("downscaled" if isinstance(error, Downscaled) else "failed", str(error), error.code)
+            if isinstance(error, StepFailed) and not CODES[error.code].retry:
                 raise AirflowFailException(str(error)) from error
             raise
         # Any other error is the worker's: the job runs on, the attempt stays open, and the next try adopts both.
-        self._end("done", made=getattr(self._result(step), "digest", ""))
-        return step.xcom()
+        self._end("done", made=getattr(self._result(self._step), "digest", ""))
 
     def _end(self, outcome: str, reason: str = "", code: str = "", made: str = "") -> None:
         step, keeper = self._known()
@@ -222,11 +234,14 @@ class PayloadJobOperator(ResumableJobMixin, BaseOperator):
             self._heed(keeper, keeper.look(self._progress()))
 
     def _heed(self, keeper: Keeper, advice: Advice) -> None:
-        """Tells who hardly uses what is held, and ends a job by the rule; the task has to be started with fewer processes."""
+        """Tells who hardly uses what is held, and ends a job by the rule: to go on smaller, or for good."""
         if advice.act == "notify":
             self.log.info("hardly uses what it holds: %s", advice.reason)
         if advice.act in {"downscale", "halt"}:
             self.cluster().delete(self.kind, keeper.job.name)
+            step, _ = self._known()
+            if advice.act == "downscale" and (fewer := local.smaller(step)) is not None:
+                raise Downscaled(fewer, advice.reason)
             raise StepFailed(f"Q102 {advice.reason}", "Q102")
 
     def _limits(self, keeper: Keeper, found: observe.Seen) -> None:

@@ -56,8 +56,11 @@ def smaller(step: PlannedStep) -> PlannedStep | None:
     """
     network: Any = getattr(step.spec, "network", None)
     job = utilisation.smaller(declared(step.job), network.global_batch if network else None) if step.job else None
-    if job is None:
-        return None
+    return sized(step, job) if job is not None else None
+
+
+def sized(step: PlannedStep, job: TorchJob) -> PlannedStep:
+    """The same work, under the same key, as a job of another size."""
     if "job" not in type(step.spec).model_fields:
         return replace(step, job=job)
     spec = type(step.spec).model_validate({**step.spec.model_dump(), "job": job.shape.model_dump()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -238,3 +239,27 @@ def test_one_node_is_a_pod_and_several_are_a_job(place: Path) -> None:
     several, one = toy_call(place, job=gpu_job()), toy_call(place)
     assert payload_type(several) is PayloadJobOperator
     assert payload_type(one).__name__ == "PayloadPodOperator"
+
+
+def test_a_gang_that_idles_goes_on_with_half_of_its_processes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 15)
+    monkeypatch.setattr("operators.jobs.local.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr("operators.jobs.keeper.STALL_SECONDS", 1e9)
+    cluster = FakeCluster([Look(pods=BOTH)])
+    task = operator(place, cluster)
+    task._busy = lambda _: lambda: (0.05, 0.1)
+    finish = succeed(place)
+    delete = cluster.delete
+
+    def free(kind: str, name: str) -> None:
+        delete(kind, name)
+        cluster.looks = [Look(pods=(pod(2, 0), pod(3, 0))), Look(pods=(pod(2, 0, 9), pod(3, 0, 9)), then=finish)]
+
+    monkeypatch.setattr(cluster, "delete", free)
+    run(task)
+    smaller, first = jobs()
+    assert (first.state, first.code, smaller.state) == ("HALTED", "Q102", "COMPLETED")
+    assert (first.declared.processes_per_node, smaller.declared.processes_per_node) == (8, 4)
+    assert first.key == smaller.key
+    body = cluster.objects["Job", smaller.name]
+    assert "--nproc-per-node=4" in body["spec"]["template"]["spec"]["containers"][0]["command"]
