@@ -93,8 +93,10 @@ def planned(call: StepCall, inputs: Mapping[str, Any]) -> PlannedStep:
     return step
 
 
-def accounts() -> Accounts:
-    """The budgets of this deployment."""
+def accounts() -> Accounts | None:
+    """The budgets of this deployment; None where there are none, and nobody is held up."""
+    if not platform().budgets:
+        return None
     return Accounts(ledger(), live.records(), platform().budgets, live.now)
 
 

@@ -136,7 +136,7 @@ class PayloadJobOperator(ResumableJobMixin, BaseOperator):
         return ledger().begin_attempt(step.key, {"module": step.module, "folder": step.folder, **words})
 
     def _admit(self, keeper: Keeper) -> None:
-        if keeper.job.state != "VALIDATED":
+        if keeper.job.state not in {"VALIDATED", "QUEUED"} or keeper.job.when("ADMITTED") is not None:
             return  # adopted: it was admitted before its worker was lost
         while (found := keeper.admit()).verdict == "queue":
             self.log.info("queued: %s", found.reason)

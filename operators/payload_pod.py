@@ -16,10 +16,11 @@ from artifacts.settings import ROOT
 from artifacts.step import failure_of, failure_uri, progress_uri
 from artifacts.store import read_bytes, remove
 from operators import manifests
-from operators.jobs import render
-from operators.jobs.contract import declared
+from operators.jobs import local, render
+from operators.jobs.keeper import Keeper
+from operators.jobs.utilisation import Policy
 from operators.ledger import Attempt, ledger
-from operators.payload import planned, task_words
+from operators.payload import accounts, planned, task_words
 from operators.process import StepRefused, verdict
 from operators.settings import platform
 from operators.steps import PlannedStep, StepCall, finished, write_plan
@@ -55,6 +56,7 @@ class PayloadPodOperator(KubernetesPodOperator):
         self.inputs = inputs if inputs is not None else {}
         self._step: PlannedStep | None = None
         self._attempt = 0
+        self._keeper: Keeper | None = None
 
     def execute(self, context: Context) -> dict[str, str]:
         """Plans the step; reuses its result, attaches to its pod, or starts the next attempt's pod."""
@@ -63,27 +65,53 @@ class PayloadPodOperator(KubernetesPodOperator):
         mine = self._open_attempt(step, words)
         if mine is not None and self._result(step) is not None:  # its pod ended well while no worker looked
             ledger().finish_attempt(step.key, mine, "done", {"reason": "found after the worker was lost"})
+            self._open(step, mine, words)
+            self._close("done", "found after the worker was lost")
             return step.xcom()
         if mine is None and finished(step) is not None:
             self.log.info("%s: reused %s", step.module, step.result_uri)
             return step.xcom()
         self._attempt = mine or self._begin(step, words)
         write_plan(step, self._attempt)  # also for an attempt of one's own: its worker may have been lost before this
+        self._open(step, self._attempt, words)
         self.render(step, words)
         try:
             outcome, reason = "done", ""
+            self._admit()
             self._run(step, context)
         except BaseException as error:
             outcome, reason = "refused" if isinstance(error, AirflowFailException) else "failed", str(error)
             raise
         finally:
             ledger().finish_attempt(step.key, self._attempt, outcome, {"reason": reason.partition("\n")[0]})
+            self._close(outcome, reason)
         return step.xcom()
+
+    def _open(self, step: PlannedStep, attempt: int, words: dict[str, str]) -> None:
+        """Opens the books of a distributed step."""
+        if step.job is not None:
+            self._keeper = local.keeper(step, attempt, ledger(), words, accounts(), Policy())
+
+    def _admit(self) -> None:
+        """Waits for the tenant's budget; an adopted pod has been admitted before."""
+        if self._keeper is None or self._keeper.job.state not in {"VALIDATED", "QUEUED"}:
+            return
+        while (found := self._keeper.admit()).verdict == "queue":
+            self.log.info("queued: %s", found.reason)
+            time.sleep(TWIN_POLL_SECONDS)
+        if found.verdict == "never":
+            raise AirflowFailException(f"Q101 {found.reason}")
+
+    def _close(self, outcome: str, reason: str) -> None:
+        if self._keeper is None or self._keeper.job.over or self._step is None:
+            return
+        pod = self.client.api_client.sanitize_for_serialization(self.remote_pod) if self.remote_pod else {}
+        local.close_pod(self._keeper, pod, outcome, reason, failure_of(self._step.result_uri))
 
     def render(self, step: PlannedStep, words: dict[str, str]) -> None:
         """Sets name and manifest of the pod that stands for this attempt."""
         place = platform()
-        job = step.job
+        job = self._keeper.job.declared if self._keeper else None
         python = ("python", "-m", step.module, step.spec_uri, step.result_uri)
         settings = {
             "PERENNIAL_STORE": place.store,
@@ -105,7 +133,7 @@ class PayloadPodOperator(KubernetesPodOperator):
         }
         if job:
             where = render.Place(**common, spec_uri=step.spec_uri, result_uri=step.result_uri, rack=place.rack_label)
-            self.pod_template_dict = render.one_pod(declared(job), where)
+            self.pod_template_dict = render.one_pod(job, where)
         else:
             self.pod_template_dict = manifests.pod(**common, command=python)
 
@@ -168,3 +196,4 @@ class PayloadPodOperator(KubernetesPodOperator):
         super().on_kill()
         if self._step is not None and self._attempt:
             ledger().finish_attempt(self._step.key, self._attempt, "killed", {"reason": "the task was ended"})
+            self._close("killed", "the task was ended")

@@ -270,7 +270,8 @@ class ProcessRunner:
         kind, said = (failure.kind, failure.reason) if failure else ("", "")
         log = tuple(self._last)
         found = diagnose(Evidence(exit=code, kind=kind, said=said, log=log, distributed=True))
-        return type(error)(f"{found.line}\nto do: {found.fix}\n{error}", found.code)
+        kept = type(error) if found.retry else StepRefused
+        return kept(f"{found.line}\nto do: {found.fix}\n{error}", found.code)
 
     def _meter(self) -> None:
         if self._keeper is None or self._process is None or self.step.job is None:
@@ -322,6 +323,11 @@ class ProcessRunner:
             raise Downscaled(step, advice.reason)
         if advice.act in {"halt", "downscale"}:
             raise StepRefused(advice.reason, "Q102")
+        if (
+            self.step.job is not None
+            and time.monotonic() - self._began > declared(self.step.job).deadline.total_seconds()
+        ):
+            raise StepRefused(f"C203 longer than its deadline of {declared(self.step.job).deadline}", "C203")
         if (still := self._keeper.stalled()) is not None:
             raise StepFailed(f"S202 no progress for {still:.0f} s; all ranks are ended", "S202")
 

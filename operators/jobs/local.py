@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import socket
 import time
 from collections.abc import Mapping
@@ -11,12 +12,15 @@ from typing import Any
 import psutil
 from pydantic import BaseModel, JsonValue
 
+from artifacts.step import Failure
 from operators import manifests
-from operators.jobs import hardware, utilisation
+from operators.jobs import hardware, observe, utilisation
 from operators.jobs.accounts import Accounts
 from operators.jobs.contract import TorchJob, declared
+from operators.jobs.diagnosis import Evidence, diagnose
 from operators.jobs.history import History
 from operators.jobs.keeper import Keeper
+from operators.jobs.states import State
 from operators.ledger import Ledger
 from operators.steps import PlannedStep
 
@@ -34,7 +38,8 @@ def keeper(
         raise TypeError(f"{step.module}: no distributed job")
     history = History(book, f"{words.get('dag', 'perennial')}/{words.get('task', '')}".rstrip("/"))
     name = manifests.pod_name(step.module, step.key, attempt)
-    job = history.declare(name, step.key, attempt, declared(step.job), lineage(step.spec))
+    whole = declared(step.job).model_copy(update={"entry_point": step.module})
+    job = history.declare(name, step.key, attempt, whole, lineage(step.spec))
     found = Keeper(history, job, words, time.monotonic, accounts, policy)
     if job.state == "DECLARED":
         found.move("VALIDATED", "spec and job hold")
@@ -82,6 +87,22 @@ def lives(name: str) -> bool | None:
         return f"{one.create_time():.2f}" == began and bool(one.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def close_pod(keeper: Keeper, pod: Mapping[str, Any], outcome: str, reason: str, said: Failure | None) -> None:
+    """Reads the meter of a job that was one pod, and closes it; its container's times are what is paid for."""
+    code = ""
+    if outcome != "done":
+        end, why, _ = observe.why({}, [pod], ())
+        words = {"kind": said.kind, "said": said.reason} if said else {}
+        code = (
+            "H101" if outcome == "killed" else diagnose(Evidence(exit=end, reason=why, distributed=True, **words)).code
+        )
+    for one in observe.times([pod] if pod else []):
+        keeper.started(one.uid, one.started)
+        keeper.ended(one.uid, one.ended or dt.datetime.now(dt.UTC), code=code)
+    state: State = "COMPLETED" if not code else "HALTED" if code[:1] in {"H", "Q"} else "FAILED"
+    keeper.close(state, reason, code=code)
 
 
 def variables(job: TorchJob) -> list[str]:

@@ -15,12 +15,16 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from artifacts.refs import Ref, file_uri, sha256
 from artifacts.store import write_bytes
 from operators import payload as seam
+from operators.jobs import accounts
+from operators.jobs.contract import TorchJob
+from operators.jobs.history import History
 from operators.ledger import Ledger
 from operators.payload import PayloadProcessOperator, Skip, StepCall, load, payload
 from operators.process import StepFailed
 from operators.settings import Platform
 from operators.steps import PlannedStep, plan
 from tests.make import operators as make
+from tests.make.jobs import torch_job
 from tests.make.kubernetes import Cluster, cluster
 from tests.make.operators import IMAGE, runs, toy_call
 from tests.make.toy_step import ToyRef, ToySpec
@@ -108,10 +112,10 @@ def pods(
     monkeypatch.setattr(payload_pod, "TWIN_POLL_SECONDS", 0.1)
     with cluster(tmp_path) as (made, config):
 
-        def task(does: str = "work") -> BaseOperator:
+        def task(does: str = "work", job: TorchJob | None = None) -> BaseOperator:
             found = payload(
                 task_id="train",
-                call=toy_call(tmp_path, does),
+                call=toy_call(tmp_path, does, job=job),
                 config_file=str(config),
                 startup_check_interval_seconds=1,
             )
@@ -194,3 +198,21 @@ def test_a_result_in_the_store_is_success_whatever_happened_to_the_pod(
 
     operator._begin = begun
     assert load(operator.execute(context()), ToyRef) == ref
+
+
+@pytest.mark.torch
+def test_a_job_of_one_node_is_one_pod_with_states_and_a_bill(
+    tmp_path: Path, place: Platform, pods: tuple[Cluster, Callable[..., BaseOperator]]
+) -> None:
+    made, task = pods
+    task(job=torch_job(processes_per_node=1)).execute(context())
+    (pod,) = made.created
+    assert pod["spec"]["containers"][0]["command"][:3] == ["python", "-m", "torch.distributed.run"]
+    (job,) = History(book()).jobs()
+    assert (job.name, job.state) == (pod["metadata"]["name"], "COMPLETED")
+    (bill,) = accounts.usages(book())
+    assert (bill.uid, bill.job, bill.units, bill.code) == (pod["metadata"]["uid"], job.name, 1, "")
+    with pytest.raises(AirflowFailException, match="origin: null"):
+        task("bad data", job=torch_job(processes_per_node=1)).execute(context())
+    newest = History(book()).jobs(newest=1)[0]
+    assert (newest.state, newest.code) == ("FAILED", "C101")

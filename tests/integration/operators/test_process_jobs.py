@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,12 @@ def test_a_job_that_stands_still_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StepFailed, match="S202 no progress"):
         job_runner(tmp_path, "hang").run()
     assert (jobs(tmp_path)[0].state, jobs(tmp_path)[0].code) == ("FAILED", "S202")
+
+
+def test_a_job_that_is_longer_than_its_deadline_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(StepRefused, match="C203 longer than its deadline"):
+        job_runner(tmp_path, "hang", job=torch_job(deadline=dt.timedelta(seconds=0.5))).run()
+    assert jobs(tmp_path)[0].code == "C203"
 
 
 def test_a_job_that_idles_is_told_made_smaller_and_stopped(tmp_path: Path) -> None:
