@@ -1,9 +1,9 @@
 """``python -m operators.ledger migrate | verify | status | steps | show [--kind K] [--subject S] [--newest N]
-| explain REF [--folder F] | job NAME [--folder F] | bill YYYY-MM``.
+| explain REF [--folder F] | job NAME [--folder F] | bill YYYY-MM [--folder F]``.
 
 ``status`` is the table of training jobs, ``steps`` every attempt at a step, ``job`` one job's page, ``bill`` a month's usage
-as CSV. ``explain`` tells where a package comes from; REF is its digest, URI, training key or a name such as <model>_v7. With
-``--folder`` it also writes the card as lineage.json and lineage.html.
+as CSV (with ``--folder`` also a picture). ``explain`` tells where a package comes from; REF is its digest, URI, training key
+or a name such as <model>_v7. With ``--folder`` it also writes the card as lineage.json and lineage.html.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from artifacts.records import connect
 from operators.jobs import accounts, metering, page
 from operators.jobs.history import History
 from operators.jobs.keeper import UTILISATION
+from operators.jobs.statement_page import picture
 from operators.ledger import Attempt, Entry, Ledger, lineage, migrate
 from operators.settings import platform
 
@@ -41,7 +42,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m operators.ledger", description=__doc__)
     parser.add_argument("verb", choices=["migrate", "verify", "status", "steps", "show", "explain", "job", "bill"])
     parser.add_argument("ref", nargs="?", help="explain: what to explain; job: its name; bill: the month")
-    parser.add_argument("--folder", type=Path, help="explain, job: where to write the page")
+    parser.add_argument("--folder", type=Path, help="explain, job, bill: where to write the page")
     parser.add_argument("--kind")
     parser.add_argument("--subject")
     parser.add_argument("--newest", type=int, default=200)
@@ -76,9 +77,21 @@ def _tell(book: Ledger, arguments: argparse.Namespace) -> int:
     if arguments.verb == "job":
         return _job(book, arguments.ref, arguments.folder)
     if arguments.verb == "bill":
-        year, month = map(int, (arguments.ref or "").split("-"))
-        return _say(metering.statement(metering.month(accounts.usages(book), year, month)).rstrip())
+        return _bill(book, arguments.ref or "", arguments.folder)
     return _say(*map(entry_line, book.entries(arguments.kind, arguments.subject, newest=arguments.newest)))
+
+
+def _bill(book: Ledger, wanted: str, folder: Path | None) -> int:
+    try:
+        day = dt.datetime.strptime(wanted, "%Y-%m").replace(tzinfo=dt.UTC)
+    except ValueError:
+        return _say(f"bill: '{wanted}' is no month; write it as 2013-09") or 1
+    found = metering.month(accounts.usages(book), day.year, day.month)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"bill-{wanted}.csv").write_text(metering.statement(found), encoding="utf-8")
+        (folder / f"bill-{wanted}.svg").write_text(picture(found, f"Usage in {wanted}"), encoding="utf-8")
+    return _say(metering.statement(found).rstrip())
 
 
 def _jobs(book: Ledger, newest: int) -> list[str]:

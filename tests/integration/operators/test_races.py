@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +12,11 @@ import pytest
 
 from artifacts.records import Conflict, Records, connect
 from artifacts.refs import sha256
+from operators.jobs.accounts import Accounts
+from operators.jobs.budget import Budget
+from operators.jobs.history import History
 from operators.ledger import Ledger, migrate
+from tests.make.jobs import torch_job
 
 WRITERS = 8
 EACH = 6
@@ -39,6 +44,23 @@ def _increment(url: str, writer: int) -> int:
             except Conflict:
                 conflicts += 1
     return conflicts
+
+
+def _reserve(url: str, writer: int) -> str:
+    engine = connect(url)
+    book, budget = Ledger(engine), Budget(tenant="flights", unit="core", hours=5)
+    mine = Accounts(book, Records(engine), [budget], lambda: dt.datetime(2013, 9, 1, tzinfo=dt.UTC))
+    return mine.reserve(f"fit-{writer}-a1", torch_job(processes_per_node=1, estimate_hours=1)).verdict
+
+
+def _move(url: str, writer: int) -> bool:
+    history = History(Ledger(connect(url)), actor=f"writer-{writer}")
+    seen = history.declare("fit-a1", KEY, 1, torch_job()).model_copy(update={"steps": ()})
+    try:
+        history.move(seen, "VALIDATED")
+    except Conflict:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +91,18 @@ def test_compare_and_set_counts_every_increment_once(tmp_path: Path, pool: Proce
     assert records.get("counter").value["n"] == WRITERS * EACH
     assert records.get("counter").version == WRITERS * EACH
     assert [one.value["n"] for one in records.history("counter")] == list(range(1, WRITERS * EACH + 1))
+
+
+def test_a_budget_is_never_promised_twice(tmp_path: Path, pool: ProcessPoolExecutor) -> None:
+    url = f"sqlite:///{tmp_path / 'perennial.db'}"
+    migrate(connect(url))
+    found = list(pool.map(_reserve, [url] * WRITERS, range(WRITERS)))
+    assert found.count("queue") == 3
+    assert len(found) - found.count("queue") == 5  # each wants one of five hours
+
+
+def test_a_job_is_moved_by_one(tmp_path: Path, pool: ProcessPoolExecutor) -> None:
+    url = f"sqlite:///{tmp_path / 'perennial.db'}"
+    migrate(connect(url))
+    assert list(pool.map(_move, [url] * WRITERS, range(WRITERS))).count(True) == 1
+    assert len(Ledger(connect(url)).entries("job-state")) == 1

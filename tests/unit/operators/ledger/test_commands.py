@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -47,7 +48,9 @@ def test_the_commands_migrate_show_and_verify(url: str, capsys: pytest.CaptureFi
     assert __main__.main(["verify"]) == 1
 
 
-def test_the_table_of_jobs_says_what_people_ask_for(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_jobs_says_what_people_ask_for(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert __main__.main(["migrate"]) == 0
     book = Ledger(connect(url))
     history = History(book)
@@ -75,8 +78,12 @@ def test_the_table_of_jobs_says_what_people_ask_for(url: str, capsys: pytest.Cap
         "flights,flight_delay,scheduled,completed,gpu,1,12.0000,12.0000" not in capsys.readouterr().out
     )  # the wall's month
     month = dt.datetime.now(dt.UTC).strftime("%Y-%m")
-    assert __main__.main(["bill", month]) == 0
+    assert __main__.main(["bill", month, "--folder", str(tmp_path)]) == 0
     assert "flights,flight_delay,scheduled,completed,gpu,1,12.0000,12.0000" in capsys.readouterr().out
+    assert "12.0000" in (tmp_path / f"bill-{month}.csv").read_text()
+    drawing = ElementTree.fromstring((tmp_path / f"bill-{month}.svg").read_text())  # noqa: S314  our own file
+    assert "12.00 h billed, 0.00 h not" in [node.text for node in drawing.iter()]
+    assert __main__.main(["bill", "September"]) == 1
 
 
 def test_a_jobs_page_has_every_variable_with_its_reason(
