@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from artifacts.clock import Calendar, DataClock
 from artifacts.step import DataFault, explain
 from feature_repo.catalogue import ENTITY_KEYS
-from feature_repo.online import MAX_ROWS, OnlineFeatures, OnlineReader, unavailable
+from feature_repo.online import MAX_ROWS, PRESENT, UNAVAILABLE, OnlineFeatures, OnlineReader, unavailable
 from feature_repo.online_server import OnlineUnavailable
 from serving.contract import Feedback, Prediction
 from serving.endpoint import Arm, Endpoint, Triton, TritonUnavailable
@@ -86,7 +87,7 @@ class Answerer:
         ages = self._look_up(arm, rows, now, columns)
         numeric, categorical = encode(columns, arm.signature)
         try:
-            score = await self._triton.score(arm.deployed.name, numeric, categorical)
+            score = await self._triton.score(arm.deployed.name, numeric, categorical, request.timeout_seconds)
         except TritonUnavailable as error:
             raise Refusal(503, str(error), 1) from error
         self._write(arm, Answered(rows, now, columns, ages, score))
@@ -120,17 +121,34 @@ class Answerer:
         model, views = arm.deployed.package.model, tuple(arm.views)
         ages: list[dict[str, float | None]] = []
         parts: dict[str, list[float | None]] = {}
+        states: dict[str, list[str]] = {view: [] for view in views}
         for start in range(0, len(rows) if views else 0, MAX_ROWS):
             part = rows.sent[start : start + MAX_ROWS]
             found = self._read(model, views, part, now)
             for name, values in found.columns.items():
                 parts.setdefault(name, []).extend(values)
+            for view in views:
+                states[view] += found.status[view]
             ages += [{view: found.age_seconds[view][row] for view in views} for row in range(len(part))]
         columns.update({name: np.array(values, dtype=float) for name, values in parts.items()})
-        for view in views:
-            missing = sum(age[view] is None for age in ages)
-            self._metrics.missing.labels(model, view).inc(missing)
+        self._hold(arm, states)
         return tuple(ages) or ({},) * len(rows)
+
+    def _hold(self, arm: Arm, states: Mapping[str, Sequence[str]]) -> None:
+        """Counts what is missing, and refuses the request where its model does not impute."""
+        package, lacking = arm.deployed.package, {}
+        for view, found in states.items():
+            for status, count in Counter(state for state in found if state != PRESENT).items():
+                self._metrics.missing.labels(package.model, view, status).inc(count)
+                lacking[f"{view} ({status})"] = count
+        if not lacking or package.serving.missing == "impute":
+            return
+        self._metrics.refused_rows.labels(package.model).inc(len(next(iter(states.values()))))
+        what = ", ".join(f"{name}: {count} rows" for name, count in lacking.items())
+        text = f"'{package.model}' does not impute, and these views have nothing usable: {what}"
+        if any(UNAVAILABLE in found for found in states.values()):
+            raise Refusal(503, text, 1)
+        raise Refusal(422, f"{text}; ask again when the entities are known")
 
     def _read(
         self, model: str, views: tuple[str, ...], part: Sequence[Mapping[str, Any]], now: dt.datetime

@@ -47,6 +47,10 @@ class Serving(BaseModel, frozen=True, extra="forbid"):
     routing_key: str = Field(description="Request input whose hash keeps a caller on one arm.")
     slo: Slo = Slo()
     engines: EnginePolicy = EnginePolicy()
+    missing: Literal["impute", "refuse"] = Field(
+        default="impute",
+        description="A row whose online features are missing or stale: imputed as in training, or refused; counted in both.",
+    )
     calendar: Calendar | None = Field(
         default=None, description="Cuts the prediction log into partitions; None means UTC days."
     )

@@ -174,15 +174,21 @@ class Triton:
         self._client = InferenceServerClient(address, channel_args=list(CHANNEL))
         self._deadline = deadline_seconds
 
-    async def score(self, name: str, numeric: np.ndarray, categorical: np.ndarray) -> np.ndarray:
-        """Scores FP32 [B, 1] of one loaded model; raises TritonUnavailable."""
+    async def score(
+        self, name: str, numeric: np.ndarray, categorical: np.ndarray, seconds: float | None = None
+    ) -> np.ndarray:
+        """Scores FP32 [B, 1] of one loaded model, within ``seconds`` where the caller waits no longer than that.
+
+        Raises TritonUnavailable. Cancelling it cancels the call at the server.
+        """
+        deadline = self._deadline if seconds is None else min(seconds, self._deadline)
         tensors = []
         for tensor, values, datatype in (("numeric", numeric, "FP32"), ("categorical", categorical, "INT64")):
             if values.shape[1]:
                 tensors.append(InferInput(tensor, list(values.shape), datatype).set_data_from_numpy(values))
         try:
             answer = await self._client.infer(
-                name, tensors, outputs=[InferRequestedOutput("score")], client_timeout=self._deadline
+                name, tensors, outputs=[InferRequestedOutput("score")], client_timeout=deadline
             )
         except InferenceServerException as error:
             raise TritonUnavailable(f"{name}: {error.status()}: {error.message()}") from error

@@ -1,8 +1,9 @@
 """The gateway: entity rows in, calibrated probabilities out, every answer logged before it is sent.
 
 ``python -m serving.gateway --host 127.0.0.1 --port 8080`` speaks the Open Inference Protocol v2 over HTTP. Every route
-but health wants ``Authorization: Bearer <token>``. A malformed request gets 400 (413 when too large) and one line per
-problem; 429 when too many are in flight; 503 with Retry-After while nothing can answer.
+but health wants ``Authorization: Bearer <token>``. A malformed request gets 400 (413 when too large, 408 when too slow)
+and one line per problem; 422 for rows that the model's policy refuses; 429 when too many are in flight; 503 with
+Retry-After while nothing can answer. docs/metrics.md names what it counts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import datetime as dt
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -34,11 +35,20 @@ from serving.answer import Answerer, Refusal, describe, parse_feedback
 from serving.endpoint import Arm, Endpoint, Triton
 from serving.log import LogUnwritable, SegmentWriter, sync
 from serving.metrics import Metrics
-from serving.transport import Bearer, Unsafe, fault, read_body, read_token
+from serving.structured import log_as_json
+from serving.transport import Bearer, Gone, Named, Slow, Unsafe, fault, read_body, read_token, unless_gone
 
 log = logging.getLogger(__name__)
 
 EXTENSIONS = ["binary_tensor_data"]
+STATUS: dict[type[Exception], int] = {
+    oip.WireFault: 400,
+    Slow: 408,
+    oip.TooLarge: 413,
+    Gone: 499,
+    LogUnwritable: 503,
+}
+"""The answer to each fault; 499 is written nowhere but into the counter, since its caller has gone."""
 
 
 class GatewaySettings(Settings):
@@ -52,6 +62,10 @@ class GatewaySettings(Settings):
     gateway_log: Path | None = Field(default=None, description="Folder of the log's segments; <state>/log.")
     gateway_concurrency: int = Field(default=64, gt=0, description="Requests in flight before 429.")
     gateway_body_bytes: int = Field(default=8 << 20, gt=0, description="Largest body, packed and unpacked.")
+    gateway_open: int = Field(
+        default=256, gt=0, description="Requests open, bodies still arriving included, before 429."
+    )
+    gateway_body_seconds: float = Field(default=5.0, gt=0, description="How long a body may take to arrive before 408.")
     gateway_deadline_seconds: float = Field(default=1.0, gt=0, description="How long Triton may take.")
     gateway_follow_seconds: float = Field(default=1.0, gt=0, description="Between two looks at the routing record.")
     gateway_sync_seconds: float = Field(default=1.0, gt=0, description="Between two fsyncs of the log.")
@@ -81,7 +95,7 @@ class Gateway:
         self.endpoints = {model: Endpoint(model, records) for model in settings.gateway_models}
         self.writer = SegmentWriter(settings.log, dt.datetime.now(dt.UTC))
         self._records = records
-        self._in_flight = 0
+        self._open = self._in_flight = 0
 
     async def start(self) -> None:
         """Opens what needs the running loop, and reads the routing once."""
@@ -122,12 +136,11 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def counted(self, endpoint: Endpoint) -> AsyncIterator[None]:
-        """Bounds and counts one inference request; refuses with 429 when too many are in flight."""
-        if self._in_flight >= self.settings.gateway_concurrency:
+        """Counts one inference request by its outcome; refuses with 429 when too many are open."""
+        if self._open >= self.settings.gateway_open:
             self.metrics.requests.labels(endpoint.model, "429").inc()
-            raise Refusal(429, f"{self._in_flight} requests are in flight already; try again shortly", 1)
-        self._in_flight += 1
-        self.metrics.in_flight.set(self._in_flight)
+            raise Refusal(429, f"{self._open} requests are open already; try again shortly", 1)
+        self._open += 1
         status, begun = "500", time.perf_counter()
         try:
             yield
@@ -135,14 +148,30 @@ class Gateway:
         except Refusal as error:
             status = str(error.status)
             raise
-        except (oip.WireFault, oip.TooLarge) as error:
-            status = "400" if isinstance(error, oip.WireFault) else "413"
+        except tuple(STATUS) as error:
+            status = str(STATUS[type(error)])
             raise
+        finally:
+            self._open -= 1
+            self.metrics.requests.labels(endpoint.model, status).inc()
+            self.metrics.seconds.labels(endpoint.model).observe(time.perf_counter() - begun)
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Bounds the requests that are being answered, of which a slow body is none; refuses with 429."""
+        if self._in_flight >= self.settings.gateway_concurrency:
+            raise Refusal(429, f"{self._in_flight} requests are in flight already; try again shortly", 1)
+        self._in_flight += 1
+        self.metrics.in_flight.set(self._in_flight)
+        try:
+            yield
         finally:
             self._in_flight -= 1
             self.metrics.in_flight.set(self._in_flight)
-            self.metrics.requests.labels(endpoint.model, status).inc()
-            self.metrics.seconds.labels(endpoint.model).observe(time.perf_counter() - begun)
+
+    async def body(self, request: Request) -> bytes:
+        """The request's body, within the limits of size and time."""
+        return await read_body(request, self.settings.gateway_body_bytes, self.settings.gateway_body_seconds)
 
     def endpoint(self, model: str) -> Endpoint:
         """The endpoint of a model; refuses with 404."""
@@ -178,6 +207,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 
     app = FastAPI(openapi_url=None, lifespan=lifespan)
     app.add_middleware(Bearer, token=gateway.token)
+    app.add_middleware(Named)
     _add_faults(app)
     _add_health(app, gateway)
     _add_models(app, gateway)
@@ -191,12 +221,14 @@ def _add_faults(app: FastAPI) -> None:
         return fault(error.status, error.text, error.retry_after)
 
     @app.exception_handler(oip.WireFault)
-    async def malformed(_request: Request, error: oip.WireFault) -> Response:
-        return fault(400, str(error))
-
     @app.exception_handler(oip.TooLarge)
-    async def too_large(_request: Request, error: oip.TooLarge) -> Response:
-        return fault(413, str(error))
+    @app.exception_handler(Slow)
+    @app.exception_handler(Gone)
+    async def unacceptable(_request: Request, error: Exception) -> Response:
+        answer = fault(STATUS[type(error)], str(error))
+        if not isinstance(error, oip.WireFault):  # the rest of the body is not waited for
+            answer.headers["Connection"] = "close"
+        return answer
 
     @app.exception_handler(LogUnwritable)
     async def unwritable(_request: Request, error: LogUnwritable) -> Response:
@@ -251,10 +283,12 @@ def _add_models(app: FastAPI, gateway: Gateway) -> None:
     async def infer(request: Request, model: str, version: str | None = None) -> Response:
         endpoint = gateway.endpoint(model)
         async with gateway.counted(endpoint):
-            body = await read_body(request, gateway.settings.gateway_body_bytes)
-            asked = oip.decode(body, request.headers.get(oip.HEADER_LENGTH))
-            head, outputs = await gateway.answerer.answer(gateway.arm(model, version), asked)
-            answer, headers = oip.encode(asked, head, outputs)
+            body = await gateway.body(request)
+            with gateway.working():
+                asked = oip.decode(body, request.headers.get(oip.HEADER_LENGTH))
+                work = gateway.answerer.answer(gateway.arm(model, version), asked)
+                head, outputs = await unless_gone(request, work)
+                answer, headers = oip.encode(asked, head, outputs)
         answer, encoding = oip.compress(answer, request.headers.get("accept-encoding", ""))
         return Response(answer, headers={**headers, "Content-Encoding": encoding} if encoding else headers)
 
@@ -266,7 +300,7 @@ def _add_feedback(app: FastAPI, gateway: Gateway) -> None:
         if model is None and len(gateway.endpoints) > 1:
             raise Refusal(400, f"say which model: /v2/feedback?model=<one of {sorted(gateway.endpoints)}>")
         name = gateway.endpoint(model or next(iter(gateway.endpoints))).model
-        labels = parse_feedback(await read_body(request, gateway.settings.gateway_body_bytes))
+        labels = parse_feedback(await gateway.body(request))
         gateway.answerer.take(name, gateway.endpoints[name].answering(), labels)
         return {"accepted": len(labels)}
 
@@ -278,13 +312,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=8080)
     given = parser.parse_args(arguments)
     follow_parent()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_as_json()
     try:
         app = create_app(GatewaySettings())
     except (Unsafe, SchemaMismatch) as error:
         print(error, file=sys.stderr)  # noqa: T201  the one line that the caller sees
         return 1
-    uvicorn.run(app, host=given.host, port=given.port, log_level="warning", access_log=False)
+    uvicorn.run(app, host=given.host, port=given.port, log_level="warning", access_log=False, log_config=None)
     return 0
 
 

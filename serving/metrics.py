@@ -18,8 +18,8 @@ class Metrics:
         self.rows = Counter("perennial_rows", "Answered rows by version", ("model", "version"), registry=self.registry)
         self.missing = Counter(
             "perennial_missing_view_rows",
-            "Rows whose view had nothing fresh enough",
-            ("model", "view"),
+            "Rows whose view had nothing usable, by why: absent, expired, ahead or unavailable",
+            ("model", "view", "status"),
             registry=self.registry,
         )
         self.online_failures = Counter(
@@ -29,6 +29,12 @@ class Metrics:
             registry=self.registry,
         )
         self.feedback = Counter("perennial_feedback", "Labels taken", ("model",), registry=self.registry)
+        self.refused_rows = Counter(
+            "perennial_refused_rows",
+            "Rows refused because their model does not impute what is missing",
+            ("model",),
+            registry=self.registry,
+        )
         self.in_flight = Gauge("perennial_in_flight", "Inference requests being answered", registry=self.registry)
         self.routing = Gauge(
             "perennial_routing_version", "Version of the routing record followed", ("model",), registry=self.registry

@@ -56,12 +56,16 @@ class Tensor:
 
 @dataclass(frozen=True)
 class InferRequest:
-    """A decoded request. ``outputs`` maps the wanted outputs to "as binary"; empty means all of them."""
+    """A decoded request. ``outputs`` maps the wanted outputs to "as binary"; empty means all of them.
+
+    ``timeout_seconds`` is how long the caller waits: the protocol's request parameter ``timeout``, in microseconds.
+    """
 
     id: str
     inputs: dict[str, Tensor]
     outputs: dict[str, bool]
     binary_default: bool
+    timeout_seconds: float | None = None
 
 
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:
@@ -107,7 +111,8 @@ def decode(body: bytes, header_length: str | None = None) -> InferRequest:
         raw = raw[used:]
     if len(raw):
         raise WireFault(f"{len(raw)} bytes are left after the last binary input")
-    binary_default = _parameters(head, "request").get("binary_data_output", False) is True
+    parameters = _parameters(head, "request")
+    binary_default = parameters.get("binary_data_output", False) is True
     outputs = {
         entry["name"]: _parameters(entry, entry["name"]).get("binary_data", binary_default) is True
         for entry in _entries(head, "outputs")
@@ -115,7 +120,7 @@ def decode(body: bytes, header_length: str | None = None) -> InferRequest:
     identity = head.get("id", "")
     if not isinstance(identity, str):
         raise WireFault("id: is no string")
-    return InferRequest(identity, inputs, outputs, binary_default)
+    return InferRequest(identity, inputs, outputs, binary_default, _timeout(parameters.get("timeout")))
 
 
 def encode(
@@ -146,6 +151,14 @@ def encode(
     if not blobs:
         return raw, {"Content-Type": "application/json"}
     return raw + b"".join(blobs), {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(raw))}
+
+
+def _timeout(microseconds: object) -> float | None:
+    if microseconds is None or microseconds == 0:  # Triton's clients send 0 for "none"
+        return None
+    if type(microseconds) is not int or microseconds < 0:
+        raise WireFault(f"parameters.timeout: {str(microseconds)[:40]!r} is no number of microseconds")
+    return min(microseconds, 10**12) / 1e6
 
 
 def pack_bytes(values: np.ndarray) -> bytes:

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import json
+import logging
 import os
+import re
 import secrets
+import time
+import uuid
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving import oip
 
+log = logging.getLogger(__name__)
+
 HEALTH = "/v2/health/"
+REQUEST_HEADER = "X-Request-Id"
+HARMLESS = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+"""A request id that may stand in a log: long enough for every tracer, and no place for a person's name or address."""
+
+Found = TypeVar("Found")
+
+
+class Slow(RuntimeError):
+    """The body did not arrive in time."""
+
+
+class Gone(RuntimeError):
+    """The caller has closed the connection; nobody reads the answer."""
 
 
 class Unsafe(RuntimeError):
@@ -57,21 +80,87 @@ class Bearer:
         await self._app(scope, receive, send)
 
 
+class Named:
+    """Gives every request an id, which the answer carries, and logs refusals by id, path and status: no values."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(REQUEST_HEADER.lower().encode(), b"").decode("latin-1")
+        request_id, begun = given if HARMLESS.fullmatch(given) else uuid.uuid4().hex, time.perf_counter()
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message.setdefault("headers", []).append((REQUEST_HEADER.lower().encode(), request_id.encode()))
+                if message["status"] >= 400:  # noqa: PLR2004  what was refused, and only that: an answer is in the log
+                    log.info("refused", extra={"said": _words(scope, message["status"], request_id, begun)})
+            await send(message)
+
+        await self._app(scope, receive, named)
+
+
+def _words(scope: Scope, status: int, request_id: str, begun: float) -> dict[str, object]:
+    route = scope.get("route")  # the pattern, since a path may hold anything
+    return {
+        "request_id": request_id,
+        "method": scope["method"],
+        "route": getattr(route, "path", None),
+        "status": status,
+        "milliseconds": round((time.perf_counter() - begun) * 1000, 1),
+    }
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Found]) -> Found:
+    """What the work gives; cancels it and raises Gone when the caller closes the connection first.
+
+    The request's body must have been read.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Gone("the caller has gone")
+        return task.result()
+    finally:
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def fault(status: int, text: str, retry_after: int | None = None) -> Response:
     """An error as the protocol words it: ``{"error": "..."}``."""
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return Response(json.dumps({"error": text}), status, headers, media_type="application/json")
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The unpacked body; raises TooLarge as soon as there is more than ``limit``, WireFault when it does not unpack."""
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """The unpacked body. Raises TooLarge as soon as there is more than ``limit``, and WireFault when it does not unpack.
+
+    Raises Slow when it has not arrived within ``seconds``, and Gone when the caller closes the connection meanwhile.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise oip.TooLarge(f"the body has {declared} bytes; at most {limit} are taken")
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise oip.TooLarge(f"the body has more than {limit} bytes")
-        parts.append(part)
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise oip.TooLarge(f"the body has more than {limit} bytes")
+                parts.append(part)
+    except TimeoutError as error:
+        raise Slow(f"the body did not arrive within {seconds:g} s") from error
+    except ClientDisconnect as error:
+        raise Gone("the caller has gone") from error
     return oip.inflate(b"".join(parts), request.headers.get("content-encoding", ""), limit)

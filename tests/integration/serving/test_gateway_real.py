@@ -150,7 +150,7 @@ def test_the_log_holds_what_was_served(served: Served, client: httpx.Client) -> 
 def test_an_unknown_entity_is_served_with_nulls_and_counted(client: httpx.Client) -> None:
     assert infer(client, carrier="ZZ").status_code == 200
     metrics = client.get("/metrics").text
-    assert 'perennial_missing_view_rows_total{model="flight_delay",view="carrier"} 1.0' in metrics
+    assert 'perennial_missing_view_rows_total{model="flight_delay",status="absent",view="carrier"} 1.0' in metrics
 
 
 def test_every_route_but_health_wants_the_token(served: Served) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,8 @@ import pytest
 from fastapi import Request, Response
 
 from serving import oip
-from serving.transport import Bearer, Unsafe, fault, read_body, read_token
+from serving.structured import JsonLines
+from serving.transport import Bearer, Gone, Named, Slow, Unsafe, fault, read_body, read_token, unless_gone
 
 
 def request(content: bytes, **headers: str) -> Request:
@@ -26,15 +30,15 @@ def request(content: bytes, **headers: str) -> Request:
 
 @pytest.mark.asyncio
 async def test_bodies_are_bounded_before_and_after_unpacking() -> None:
-    assert await read_body(request(b"x" * 100), 100) == b"x" * 100
-    assert await read_body(request(gzip.compress(b"x" * 100), content_encoding="gzip"), 100) == b"x" * 100
+    assert await read_body(request(b"x" * 100), 100, 5) == b"x" * 100
+    assert await read_body(request(gzip.compress(b"x" * 100), content_encoding="gzip"), 100, 5) == b"x" * 100
     for sent in (
         request(b"x" * 101),
         request(b"", content_length="101"),
         request(gzip.compress(b"x" * 5000), content_encoding="gzip"),
     ):
         with pytest.raises(oip.TooLarge):
-            await read_body(sent, 100)
+            await read_body(sent, 100, 5)
 
 
 @pytest.mark.asyncio
@@ -77,3 +81,86 @@ def test_the_token_file_is_made_private_and_refused_when_others_may_read_it(tmp_
     path.chmod(0o640)
     with pytest.raises(Unsafe, match="chmod 600"):
         read_token(path)
+
+
+class Caller:
+    """A caller who sends one part of a body and then nothing, until it hangs up."""
+
+    def __init__(self) -> None:
+        self.hung_up = asyncio.Event()
+        self._parts = [{"type": "http.request", "body": b"half", "more_body": True}]
+
+    async def receive(self) -> dict[str, Any]:
+        if self._parts:
+            return self._parts.pop()
+        await self.hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    def request(self) -> Request:
+        return Request({"type": "http", "headers": []}, self.receive)
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_does_not_come_is_given_up_and_a_caller_who_hangs_up_is_no_fault_of_ours() -> None:
+    with pytest.raises(Slow, match="within 0 s"):
+        await read_body(Caller().request(), 100, 0)
+    caller = Caller()
+    caller.hung_up.set()
+    with pytest.raises(Gone):
+        await read_body(caller.request(), 100, 5)
+
+
+@pytest.mark.asyncio
+async def test_work_whose_caller_has_gone_is_cancelled_and_other_work_is_given() -> None:
+    caller, begun, ended = Caller(), asyncio.Event(), []
+    await caller.receive()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    found = asyncio.ensure_future(unless_gone(caller.request(), work()))
+    await begun.wait()
+    caller.hung_up.set()
+    with pytest.raises(Gone):
+        await found
+    assert ended == ["cancelled"]
+
+    async def quick() -> int:
+        return 7
+
+    assert await unless_gone(Caller().request(), quick()) == 7
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("sent", "kept"), [("trace-1", True), ("someone@example.org", False), ("x" * 65, False)])
+async def test_every_answer_carries_a_request_id_and_refusals_are_logged_without_values(
+    sent: str, kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[Any] = []
+
+    async def keep(message: Any) -> None:
+        answers.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v2/someone", "headers": [(b"x-request-id", sent.encode())]}
+    with caplog.at_level(logging.INFO):
+        await Named(fault(400, "carrier: 'someone' is nobody"))(scope, Caller().receive, keep)
+    given = dict(answers[0]["headers"])[b"x-request-id"].decode()
+    assert (given == sent) is kept
+    line = JsonLines().format(caplog.records[-1])
+    said = json.loads(line)
+    assert (said["request_id"], said["status"], said["message"]) == (given, 400, "refused")
+    assert "someone" not in line
+
+
+def test_an_unforeseen_error_is_logged_by_its_places_and_not_by_its_text() -> None:
+    with pytest.raises(KeyError) as caught:
+        dict[str, int]()["a caller's name"]
+    failed = (KeyError, caught.value, caught.value.__traceback__)
+    line = JsonLines().format(logging.LogRecord("x", logging.ERROR, "f", 1, "failed", None, failed))
+    assert json.loads(line)["error"] == "KeyError"
+    assert "test_gateway_door.py" in line
+    assert "caller" not in line
