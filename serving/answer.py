@@ -62,8 +62,17 @@ class Answerer:
     """Answers requests of one process."""
 
     def __init__(
-        self, *, reader: OnlineReader, triton: Triton, writer: SegmentWriter, clock: DataClock, metrics: Metrics
+        self,
+        *,
+        reader: OnlineReader,
+        triton: Triton,
+        writer: SegmentWriter,
+        clock: DataClock,
+        metrics: Metrics,
+        keep: dt.timedelta,
     ) -> None:
+        """``keep`` is how long the log's segments are kept: a label that became known before that would be lost."""
+        self._keep = keep
         self._reader, self._triton, self._writer = reader, triton, writer
         self._clock, self._metrics = clock, metrics
         self._away = False
@@ -101,7 +110,7 @@ class Answerer:
 
     def take(self, model: str, arm: Arm | None, labels: list[Feedback]) -> None:
         """Logs labels in the partitions in which they became known. Raises Refusal for one that does not belong there."""
-        calendar = calendar_of(arm) if arm else UTC_DAYS
+        calendar, now = calendar_of(arm) if arm else UTC_DAYS, self.now()
         parts: dict[dt.date, list[Feedback]] = {}
         for label in labels:
             partition = calendar.of(label.known_at)
@@ -109,9 +118,13 @@ class Answerer:
                 raise Refusal(400, fault)
             if partition < calendar.first or (calendar.last and partition > calendar.last + SLACK):
                 raise Refusal(400, f"feedback: known_at {label.known_at.isoformat()} lies outside the calendar")
+            if now - label.known_at > self._keep:
+                raise Refusal(
+                    400, f"feedback: known_at {label.known_at.isoformat()} is more than {self._keep.days} days ago"
+                )
             parts.setdefault(partition, []).append(label)
         for partition, found in parts.items():
-            self._writer.append("feedback", model, partition, found)
+            self._writer.append("feedback", model, partition, found, now)
         self._metrics.feedback.labels(model).inc(len(labels))
 
     def _look_up(
@@ -189,7 +202,7 @@ class Answerer:
             )
             for row, request_id in enumerate(rows.request_ids)
         ]
-        self._writer.append("predictions", model, partition, lines)
+        self._writer.append("predictions", model, partition, lines, answered.at)
         self._metrics.rows.labels(model, str(deployed.version)).inc(len(rows))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,28 +50,38 @@ def compact_predictions(log: Path, model: str, partition: dt.date, output: Uri) 
 
     Columns as in ``Prediction``'s docstring. Calling it again with the same segments changes nothing.
     """
-    first: dict[str, Prediction] = {}
-    found = [row for path in segments(log, "predictions", model, partition) for row in rows(path, Prediction)]
-    for row in sorted(found, key=lambda row: row.at):  # stable: segment and line decide between equal instants
-        first.setdefault(row.request_id, row)
-    kept = [first[request_id] for request_id in sorted(first)]
-    published = _publish(output, "predictions", _table(kept), {"model": model, "partition": partition.isoformat()})
-    return PredictionsRef(uri=output, digest=published.digest, model=model, partition=partition, rows=len(kept))
+    table = prediction_table(
+        row for path in segments(log, "predictions", model, partition) for row in rows(path, Prediction)
+    )
+    published = _publish(output, "predictions", table, {"model": model, "partition": partition.isoformat()})
+    return PredictionsRef(uri=output, digest=published.digest, model=model, partition=partition, rows=table.num_rows)
 
 
 def compact_feedback(
     log: Path, model: str, partition: dt.date, output: Uri, task: Task = "classification"
 ) -> FeedbackRef:
     """Publishes the labels of a partition as ``feedback.parquet``, sorted by request id; the latest known one counts."""
+    found = (row for path in segments(log, "feedback", model, partition) for row in rows(path, Feedback))
+    table = feedback_table(found, task)
+    published = _publish(output, "feedback", table, {"model": model, "partition": partition.isoformat()})
+    return FeedbackRef(uri=output, digest=published.digest, model=model, partition=partition, rows=table.num_rows)
+
+
+def prediction_table(found: Iterable[Prediction]) -> pa.Table:
+    """Answers as columns, sorted by request id; of several with one id the first counts."""
+    first: dict[str, Prediction] = {}
+    for row in sorted(found, key=lambda row: row.at):  # stable: segment and line decide between equal instants
+        first.setdefault(row.request_id, row)
+    return _table([first[request_id] for request_id in sorted(first)])
+
+
+def feedback_table(found: Iterable[Feedback], task: Task) -> pa.Table:
+    """Labels as columns, sorted by request id; of several with one id the latest known one counts."""
     latest: dict[str, Feedback] = {}
-    found = [row for path in segments(log, "feedback", model, partition) for row in rows(path, Feedback)]
     for row in sorted(found, key=lambda row: row.known_at):
         latest[row.request_id] = row
-    kept = [latest[request_id].model_dump() for request_id in sorted(latest)]
     schema = pa.schema([("request_id", pa.string()), ("label", LABELS[task]), ("known_at", INSTANT)])
-    table = pa.Table.from_pylist(kept, schema=schema)
-    published = _publish(output, "feedback", table, {"model": model, "partition": partition.isoformat()})
-    return FeedbackRef(uri=output, digest=published.digest, model=model, partition=partition, rows=len(kept))
+    return pa.Table.from_pylist([latest[request_id].model_dump() for request_id in sorted(latest)], schema=schema)
 
 
 def _table(answers: list[Prediction]) -> pa.Table:

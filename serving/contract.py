@@ -233,6 +233,7 @@ class Prediction(BaseModel, frozen=True, extra="forbid"):
         description="Seconds since the event time of each view's row; None when nothing usable was there."
     )
     score: float
+    schema_version: Literal[1] = Field(default=1, description="Of the line; a reader refuses what it does not know.")
 
 
 class Feedback(BaseModel, frozen=True, extra="forbid"):
@@ -241,6 +242,7 @@ class Feedback(BaseModel, frozen=True, extra="forbid"):
     request_id: str = Field(min_length=1)
     label: int | float = Field(allow_inf_nan=False)
     known_at: AwareDatetime
+    schema_version: Literal[1] = 1
 
 
 class PredictionsRef(Ref, frozen=True):

@@ -16,30 +16,30 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import sqlalchemy as sa
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from artifacts.clock import DataClock
 from artifacts.records import Records, SchemaMismatch, check_schema
-from artifacts.settings import Settings
 from artifacts.step import follow_parent
 from feature_repo.online import OnlineReader
 from serving import oip
 from serving.answer import Answerer, Refusal, describe, parse_feedback
 from serving.endpoint import Arm, Endpoint, Triton
+from serving.gateway_settings import GatewaySettings
 from serving.log import LogUnwritable, SegmentWriter, sync
 from serving.metrics import Metrics
+from serving.retention import Room
 from serving.structured import log_as_json
 from serving.transport import Bearer, Gone, Named, Slow, Unsafe, fault, read_body, read_token, unless_gone
 
 log = logging.getLogger(__name__)
 
+MEASURE_SECONDS = 10.0
 EXTENSIONS = ["binary_tensor_data"]
 STATUS: dict[type[Exception], int] = {
     oip.WireFault: 400,
@@ -49,36 +49,6 @@ STATUS: dict[type[Exception], int] = {
     LogUnwritable: 503,
 }
 """The answer to each fault; 499 is written nowhere but into the counter, since its caller has gone."""
-
-
-class GatewaySettings(Settings):
-    """The shared settings plus what only the gateway needs."""
-
-    triton_grpc: str = Field(default="127.0.0.1:8001", description="host:port of Triton's gRPC endpoint.")
-    gateway_models: tuple[str, ...] = Field(default=("flight_delay",), description="Models served, a JSON list.")
-    gateway_token_file: Path | None = Field(
-        default=None, description="File with the bearer token, mode 0600; <state>/gateway.token, made when absent."
-    )
-    gateway_log: Path | None = Field(default=None, description="Folder of the log's segments; <state>/log.")
-    gateway_concurrency: int = Field(default=64, gt=0, description="Requests in flight before 429.")
-    gateway_body_bytes: int = Field(default=8 << 20, gt=0, description="Largest body, packed and unpacked.")
-    gateway_open: int = Field(
-        default=256, gt=0, description="Requests open, bodies still arriving included, before 429."
-    )
-    gateway_body_seconds: float = Field(default=5.0, gt=0, description="How long a body may take to arrive before 408.")
-    gateway_deadline_seconds: float = Field(default=1.0, gt=0, description="How long Triton may take.")
-    gateway_follow_seconds: float = Field(default=1.0, gt=0, description="Between two looks at the routing record.")
-    gateway_sync_seconds: float = Field(default=1.0, gt=0, description="Between two fsyncs of the log.")
-
-    @property
-    def token_file(self) -> Path:
-        """The token file in force."""
-        return self.gateway_token_file or self.state / "gateway.token"
-
-    @property
-    def log(self) -> Path:
-        """The log folder in force."""
-        return self.gateway_log or self.state.absolute() / "log"
 
 
 class Gateway:
@@ -93,9 +63,12 @@ class Gateway:
         records = Records(engine)
         self.metrics = Metrics()
         self.endpoints = {model: Endpoint(model, records) for model in settings.gateway_models}
-        self.writer = SegmentWriter(settings.log, dt.datetime.now(dt.UTC))
+        room = Room(limit=settings.gateway_log_bytes, keep_free=settings.gateway_log_free_bytes)
+        room.measure(settings.log)
+        self.writer = SegmentWriter(settings.log, dt.datetime.now(dt.UTC), room)
         self._records = records
         self._open = self._in_flight = 0
+        self._alarmed, self._measure_at = False, 0.0
 
     async def start(self) -> None:
         """Opens what needs the running loop, and reads the routing once."""
@@ -106,9 +79,10 @@ class Gateway:
             writer=self.writer,
             clock=DataClock(self.settings.clock, self._records),
             metrics=self.metrics,
+            keep=dt.timedelta(days=self.settings.gateway_log_keep_days),
         )
         await asyncio.gather(*(endpoint.follow() for endpoint in self.endpoints.values()))
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._sync())]
+        self._tasks = [asyncio.create_task(work()) for work in (self._follow, self._sync, self._keep_house)]
 
     async def stop(self) -> None:
         """Ends the background work and makes the log durable."""
@@ -131,8 +105,32 @@ class Gateway:
             await asyncio.sleep(self.settings.gateway_sync_seconds)
             try:
                 await asyncio.to_thread(sync, self.writer.take_dirty())
+                await self._look_for_room()
             except OSError:
                 log.exception("the prediction log could not be made durable; it is tried again")
+
+    async def _keep_house(self) -> None:
+        """Starts ``serving.hourly`` again and again; under replay, where partitions are closed by the tool, never."""
+        while self.settings.clock == "wall":
+            await asyncio.sleep(self.settings.gateway_hourly_seconds)
+            child = await asyncio.create_subprocess_exec(sys.executable, "-m", "serving.hourly")
+            try:
+                await child.wait()
+            finally:
+                if child.returncode is None:
+                    child.terminate()
+
+    async def _look_for_room(self) -> None:
+        """Measures the log once in a while, and says when it is nearly full."""
+        room, before = self.writer.room, self._alarmed
+        if time.monotonic() >= self._measure_at:
+            self._measure_at = time.monotonic() + MEASURE_SECONDS
+            await asyncio.to_thread(room.measure, self.settings.log)
+        self._alarmed = room.alarm
+        self.metrics.log_bytes.set(room.held)
+        self.metrics.log_alarm.set(room.alarm)
+        if room.alarm and not before:
+            log.error("the prediction log is nearly full; requests are refused when it is", extra={"said": vars(room)})
 
     @contextlib.asynccontextmanager
     async def counted(self, endpoint: Endpoint) -> AsyncIterator[None]:

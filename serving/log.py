@@ -1,7 +1,7 @@
 """The prediction log: appended before an answer is sent, and read back line by line.
 
-A segment is ``<root>/<model>/<partition>/<kind>-<process start>-<pid>[-<n>].jsonl``; one process writes it, one
-``write()`` per request. A process that is killed loses nothing that it wrote; a machine that dies loses at most the
+A segment is ``<root>/<model>/<partition>/<kind>-<hour>-<process start>-<pid>[-<n>].jsonl`` (the hour in UTC, as
+20130901T14); one process writes it for at most an hour of the data clock, one ``write()`` per request. A process that is killed loses nothing that it wrote; a machine that dies loses at most the
 time between two syncs. The last line of a segment may be torn, and was then never acknowledged.
 """
 
@@ -18,10 +18,15 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from artifacts.step import DataFault, explain
+from serving.retention import Room
 
 Kind = Literal["predictions", "feedback"]
+Key = tuple[str, dt.date, Kind, str]
+"""Model, partition, kind and hour of a segment."""
 Row = TypeVar("Row", bound=BaseModel)
+KINDS: tuple[Kind, ...] = ("predictions", "feedback")
 OPEN_SEGMENTS = 8
+UNBOUNDED = 1 << 62
 
 
 class LogUnwritable(RuntimeError):
@@ -31,17 +36,24 @@ class LogUnwritable(RuntimeError):
 class SegmentWriter:
     """Appends to this process's segments. Not thread-safe: one event loop writes, ``sync`` may run in a thread."""
 
-    def __init__(self, root: Path, started: dt.datetime) -> None:
-        self._root = root
+    def __init__(self, root: Path, started: dt.datetime, room: Room | None = None) -> None:
+        self._root, self.room = root, room or Room(limit=UNBOUNDED, keep_free=0)
         self._stem = f"{started:%Y%m%dT%H%M%S%f}-{os.getpid()}"
-        self._files: dict[tuple[str, dt.date, Kind], int] = {}
+        self._files: dict[Key, int] = {}
         self._failures = 0
         self._dirty: set[int] = set()
 
-    def append(self, kind: Kind, model: str, partition: dt.date, answers: Iterable[BaseModel]) -> None:
-        """Writes one line per row with a single write(); raises LogUnwritable when not all of it was taken."""
+    def append(
+        self, kind: Kind, model: str, partition: dt.date, answers: Iterable[BaseModel], now: dt.datetime
+    ) -> None:
+        """Writes one line per row with a single write(); raises LogUnwritable when not all of it was taken.
+
+        ``now`` is the data clock: it names the hour of the segment.
+        """
         content = b"".join(row.model_dump_json().encode() + b"\n" for row in answers)
-        key = (model, partition, kind)
+        key = (model, partition, kind, f"{now.astimezone(dt.UTC):%Y%m%dT%H}")
+        if full := self.room.take(len(content)):
+            raise LogUnwritable(full)
         try:
             descriptor = self._files.get(key)
             if descriptor is None:
@@ -56,18 +68,18 @@ class SegmentWriter:
                 self._close(key)
             raise LogUnwritable(f"{self._root}: wrote {written} of {len(content)} bytes; is the disk full?")
 
-    def _open(self, key: tuple[str, dt.date, Kind]) -> int:
+    def _open(self, key: Key) -> int:
         while len(self._files) >= OPEN_SEGMENTS:
             self._close(next(iter(self._files)))
-        model, partition, kind = key
+        model, partition, kind, hour = key
         folder = self._root / model / partition.isoformat()
         folder.mkdir(parents=True, exist_ok=True)
-        name = f"{kind}-{self._stem}{f'-{self._failures}' if self._failures else ''}.jsonl"
+        name = f"{kind}-{hour}-{self._stem}{f'-{self._failures}' if self._failures else ''}.jsonl"
         descriptor = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
         self._files[key] = descriptor
         return descriptor
 
-    def _close(self, key: tuple[str, dt.date, Kind]) -> None:
+    def _close(self, key: Key) -> None:
         descriptor = self._files.pop(key)
         self._dirty.discard(descriptor)
         os.fsync(descriptor)
@@ -102,8 +114,13 @@ def sync(descriptors: Iterable[int]) -> None:
 
 
 def segments(root: Path, kind: Kind, model: str, partition: dt.date) -> list[Path]:
-    """The segments of one partition, oldest process first."""
+    """The segments of one partition, oldest hour first."""
     return sorted((root / model / partition.isoformat()).glob(f"{kind}-*.jsonl"))
+
+
+def hour_of(segment: Path) -> dt.datetime:
+    """The hour of the data clock in which a segment was written."""
+    return dt.datetime.strptime(segment.name.split("-")[1][:11], "%Y%m%dT%H").replace(tzinfo=dt.UTC)
 
 
 def lines(segment: Path) -> Iterator[tuple[int, bytes]]:

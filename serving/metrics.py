@@ -36,6 +36,12 @@ class Metrics:
             registry=self.registry,
         )
         self.in_flight = Gauge("perennial_in_flight", "Inference requests being answered", registry=self.registry)
+        self.log_bytes = Gauge(
+            "perennial_log_bytes", "Bytes that the log's segments hold on this machine", registry=self.registry
+        )
+        self.log_alarm = Gauge(
+            "perennial_log_alarm", "1 while the log or its disk is nearly full", registry=self.registry
+        )
         self.routing = Gauge(
             "perennial_routing_version", "Version of the routing record followed", ("model",), registry=self.registry
         )

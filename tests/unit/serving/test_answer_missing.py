@@ -25,24 +25,30 @@ def arm(missing: str) -> Arm:
     return Arm(make.deployed(1, make.package_ref(serving=make.serving_block(missing=missing))), dict, {}, ())
 
 
-def counted(metrics: Metrics, view: str, status: str) -> float | None:
-    return metrics.registry.get_sample_value(
-        "perennial_missing_view_rows_total", {"model": make.MODEL, "view": view, "status": status}
-    )
+def counted(metrics: Metrics, view: str, status: str) -> float:
+    labels = {"model": make.MODEL, "view": view, "status": status}
+    return metrics.registry.get_sample_value("perennial_missing_view_rows_total", labels) or 0.0
+
+
+def refused_rows(metrics: Metrics) -> float:
+    return metrics.registry.get_sample_value("perennial_refused_rows_total", {"model": make.MODEL}) or 0.0
 
 
 @pytest.mark.parametrize("missing", ["impute", "refuse"])
 def test_missing_rows_are_counted_under_both_policies(missing: str) -> None:
     found, metrics = answerer()
+    places = (("carrier", "expired"), ("origin", "absent"))
+    before = [counted(metrics, *place) for place in places]  # Prometheus may share values within a process
+    refused_before = refused_rows(metrics)
     if missing == "refuse":
         with pytest.raises(Refusal, match=r"carrier \(expired\): 1 rows, origin \(absent\): 2 rows") as refused:
             found._hold(arm(missing), STATES)
         assert refused.value.status == 422
     else:
         found._hold(arm(missing), STATES)
-    assert (counted(metrics, "carrier", "expired"), counted(metrics, "origin", "absent")) == (1.0, 2.0)
-    refused_rows = metrics.registry.get_sample_value("perennial_refused_rows_total", {"model": make.MODEL})
-    assert refused_rows == (2.0 if missing == "refuse" else None)
+    after = [counted(metrics, *place) for place in places]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1.0, 2.0]
+    assert refused_rows(metrics) - refused_before == (2.0 if missing == "refuse" else 0.0)
 
 
 def test_a_store_that_is_away_is_worth_another_try_and_fresh_rows_pass() -> None:

@@ -36,7 +36,7 @@ def spec(root: Path) -> CompactSpec:
 
 def write(root: Path, *names: str, started: dt.datetime = STARTED, **changes: object) -> Path:
     writer = SegmentWriter(root / "log", started)
-    writer.append("predictions", make.MODEL, make.FIRST, [make.prediction(name, **changes) for name in names])
+    writer.append("predictions", make.MODEL, make.FIRST, [make.prediction(name, **changes) for name in names], STARTED)
     sync(writer.take_dirty())
     writer.close()
     return segments(root / "log", "predictions", make.MODEL, make.FIRST)[-1]
@@ -87,7 +87,7 @@ def test_the_latest_label_counts(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "log", STARTED)
     for label, hour in ((1, 18), (0, 20), (1, 19)):
         row = Feedback(request_id="a", label=label, known_at=make.instant(1, hour))
-        writer.append("feedback", make.MODEL, make.FIRST, [row, row])
+        writer.append("feedback", make.MODEL, make.FIRST, [row, row], STARTED)
     writer.close()
     table = pq.read_table(read_ref(compact(spec(tmp_path)).feedback).file("feedback.parquet"))
     assert table.to_pylist() == [{"request_id": "a", "label": 0, "known_at": make.instant(1, 20)}]
@@ -100,8 +100,8 @@ def test_after_a_short_write_the_torn_line_stays_the_last_of_its_segment(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda file, content: whole(file, content[:20]))
         with pytest.raises(LogUnwritable, match="is the disk full"):
-            writer.append("predictions", make.MODEL, make.FIRST, [make.prediction("a")])
-    writer.append("predictions", make.MODEL, make.FIRST, [make.prediction("b")])
+            writer.append("predictions", make.MODEL, make.FIRST, [make.prediction("a")], STARTED)
+    writer.append("predictions", make.MODEL, make.FIRST, [make.prediction("b")], STARTED)
     writer.close()
     assert answered(tmp_path / "log", make.MODEL, make.FIRST) == {"b"}
     assert compact(spec(tmp_path)).predictions.rows == 1
@@ -110,7 +110,9 @@ def test_after_a_short_write_the_torn_line_stays_the_last_of_its_segment(
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file")
     with pytest.raises(LogUnwritable, match="Not a directory"):
-        SegmentWriter(tmp_path / "log", STARTED).append("predictions", make.MODEL, make.FIRST, [make.prediction()])
+        SegmentWriter(tmp_path / "log", STARTED).append(
+            "predictions", make.MODEL, make.FIRST, [make.prediction()], STARTED
+        )
 
 
 def test_many_partitions_keep_few_files_open(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_many_partitions_keep_few_files_open(tmp_path: Path) -> None:
     days = [make.FIRST + dt.timedelta(days=n) for n in range(40)]
     before = len(list(Path("/proc/self/fd").iterdir()))
     for day in days:
-        writer.append("predictions", make.MODEL, day, [make.prediction("a")])
+        writer.append("predictions", make.MODEL, day, [make.prediction("a")], STARTED)
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 8
     writer.close()
     assert all(answered(tmp_path / "log", make.MODEL, day) == {"a"} for day in days)
@@ -131,7 +133,7 @@ from serving.log import SegmentWriter
 from tests.make import gateway as make
 writer = SegmentWriter(Path(sys.argv[1]), dt.datetime(2013, 9, 1, tzinfo=dt.UTC))
 for number in range(100000):
-    writer.append("predictions", make.MODEL, make.FIRST, [make.prediction(f"r{number}")])
+    writer.append("predictions", make.MODEL, make.FIRST, [make.prediction(f"r{number}")], make.instant(1, 14))
     print(number, flush=True)
 """
 
@@ -156,7 +158,7 @@ def test_labels_are_of_the_kind_that_the_model_says(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "log", STARTED)
     for request_id, label in (("a", 61.5), ("b", 60)):
         row = Feedback(request_id=request_id, label=label, known_at=make.instant(1, 18))
-        writer.append("feedback", make.MODEL, make.FIRST, [row])
+        writer.append("feedback", make.MODEL, make.FIRST, [row], STARTED)
     writer.close()
     numbers = compact(spec(tmp_path).model_copy(update={"task": "regression"}))
     table = pq.read_table(read_ref(numbers.feedback).file("feedback.parquet"))
@@ -166,7 +168,9 @@ def test_labels_are_of_the_kind_that_the_model_says(tmp_path: Path) -> None:
 
 def test_labels_of_classes_stay_one_byte(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "log", STARTED)
-    writer.append("feedback", make.MODEL, make.FIRST, [Feedback(request_id="a", label=1, known_at=make.instant(1, 18))])
+    writer.append(
+        "feedback", make.MODEL, make.FIRST, [Feedback(request_id="a", label=1, known_at=make.instant(1, 18))], STARTED
+    )
     writer.close()
     table = pq.read_table(read_ref(compact(spec(tmp_path)).feedback).file("feedback.parquet"))
     assert str(table.schema.field("label").type) == "int8"
