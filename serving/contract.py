@@ -146,8 +146,8 @@ class StageSpec(BaseModel, frozen=True, extra="forbid"):
 
     package: PackageRef
     name: str = Field(
-        pattern=r"^[a-z][a-z0-9_]*_v[1-9][0-9]*$",
-        description="Triton model name, such as flight_delay_v7; never reused.",
+        pattern=r"^[a-z][a-z0-9_]*_v[1-9][0-9]*(_baseline)?$",
+        description="Triton model name, such as flight_delay_v7, or flight_delay_v6_baseline for a canary's clone; never reused.",
     )
     triton: TritonServer
     warm_requests: int = Field(default=100, ge=0)
@@ -199,12 +199,24 @@ class Deployed(BaseModel, frozen=True, extra="forbid"):
     promoted_at: AwareDatetime
 
 
+class Canary(BaseModel, frozen=True, extra="forbid"):
+    """A version on trial. ``share`` of the callers get it; as many get ``baseline``, a clone of the champion loaded as freshly.
+
+    A clone is as cold as the candidate: beside the warm champion itself, every candidate would look slow.
+    """
+
+    candidate: Deployed
+    baseline: Deployed | None = None
+    share: float = Field(gt=0, le=1, description="Of the callers, by the hash of their routing key.")
+
+
 class Routing(BaseModel, frozen=True, extra="forbid"):
     """Who answers an endpoint: the record ``routing/<model>``. Written by operators only, followed by gateways."""
 
     model: str
     champion: Deployed | None = None
     previous: Deployed | None = None
+    canary: Canary | None = None
 
     @staticmethod
     def record(model: str) -> str:

@@ -134,6 +134,16 @@ class Endpoint:
         deployed = routes.answering(self._routing, version)
         return self._arms.get(deployed.name) if deployed else None
 
+    def routed(self, key: str) -> Arm | None:
+        """The loaded version for a caller with this routing key; None when there is none."""
+        deployed = routes.split(self._routing, key)
+        return self._arms.get(deployed.name) if deployed else None
+
+    @property
+    def splits(self) -> bool:
+        """Whether callers are split between versions."""
+        return self._routing.canary is not None
+
     @property
     def arms(self) -> tuple[Arm, ...]:
         """The loaded versions."""
@@ -162,7 +172,7 @@ class Endpoint:
     def _load(self, routing: Routing) -> dict[str, Arm]:
         if found := routes.problems(routing):
             raise RoutingFault("\n".join(found))
-        wanted = [deployed for deployed in (routing.champion, routing.previous) if deployed]
+        wanted = routes.loaded(routing)
         kept = {name: arm for name, arm in self._arms.items() if arm.deployed in wanted}
         return {deployed.name: kept.get(deployed.name) or load(deployed) for deployed in wanted}
 

@@ -177,6 +177,13 @@ class Gateway:
             raise Refusal(404, f"model '{model[:80]}' is not served here; there are {sorted(self.endpoints)}")
         return self.endpoints[model]
 
+    def arm_for(self, model: str, version: str | None, asked: oip.InferRequest) -> Arm:
+        """The version that answers this request: the pinned one, else the one that its routing key leads to."""
+        champion, endpoint = self.arm(model, version), self.endpoint(model)
+        if version is not None or not endpoint.splits:
+            return champion
+        return endpoint.routed(routing_key(champion, asked)) or champion
+
     def arm(self, model: str, version: str | None = None) -> Arm:
         """The version that answers; refuses with 404 for an unknown model or pin, 503 while there is no champion."""
         endpoint = self.endpoint(model)
@@ -185,10 +192,24 @@ class Gateway:
             raise Refusal(404, f"version '{version[:40]}' is no number")
         arm = endpoint.answering(pin)
         if arm is None and pin is not None:
-            raise Refusal(404, f"version {pin} of '{model}' is neither champion nor previous")
+            raise Refusal(
+                404, f"version {pin} of '{model}' is not loaded: neither champion nor previous nor in a canary"
+            )
         if arm is None:
             raise Refusal(503, f"'{model}' has no champion yet{f' ({endpoint.fault})' if endpoint.fault else ''}", 5)
         return arm
+
+
+def routing_key(arm: Arm, asked: oip.InferRequest) -> str:
+    """What keeps a caller on one version: the declared input of the first row, as sent; the request's id without one.
+
+    A request goes to one version as a whole.
+    """
+    tensor = asked.inputs.get(arm.deployed.package.serving.routing_key)
+    if tensor is None or not tensor.values.size:
+        return asked.id
+    first = tensor.values.flat[0]
+    return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
 
 
 def create_app(settings: GatewaySettings) -> FastAPI:
@@ -284,7 +305,7 @@ def _add_models(app: FastAPI, gateway: Gateway) -> None:
             body = await gateway.body(request)
             with gateway.working():
                 asked = oip.decode(body, request.headers.get(oip.HEADER_LENGTH))
-                work = gateway.answerer.answer(gateway.arm(model, version), asked)
+                work = gateway.answerer.answer(gateway.arm_for(model, version, asked), asked)
                 head, outputs = await unless_gone(request, work)
                 answer, headers = oip.encode(asked, head, outputs)
         answer, encoding = oip.compress(answer, request.headers.get("accept-encoding", ""))

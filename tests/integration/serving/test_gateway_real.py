@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from artifacts.store import read_ref
 from feature_repo.contract import DatasetRef
 from feature_repo.materialize import Materializer
 from serving.compact import compact_feedback, compact_predictions
-from serving.contract import Deployed, TritonServer
+from serving.contract import Canary, Deployed, Routing, StageSpec, TritonServer
 from serving.log import answered
+from serving.routing import leaks
+from serving.triton import stage
 from tests.make import gateway as make
 from tests.make.toy_step import wait_for
 
@@ -229,6 +232,51 @@ def test_a_routing_that_makes_no_sense_changes_nothing(served: Served, client: h
     told(client, "perennial_routing_fault", 0)
     pinned = client.post(f"/v2/models/{make.MODEL}/versions/902/infer", json=make.infer_body())
     assert pinned.status_code == 503  # routed, but Triton does not have it
+
+
+@pytest.mark.covers("field-reports 100")
+def test_the_champion_answers_every_request_while_another_version_is_loaded_beside_it(
+    served: Served, client: httpx.Client, triton: TritonServer
+) -> None:
+    make.route(served.records, served.champion)
+    eventually(client, f"/v2/models/{make.MODEL}/ready", 200)
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(
+            stage, StageSpec(package=served.champion.package, name=f"{make.MODEL}_v904", triton=triton)
+        )
+        statuses = [infer(client).status_code]
+        while not loading.done():
+            statuses.append(infer(client).status_code)
+        loading.result()
+    assert len(statuses) > 10
+    assert set(statuses) == {200}
+
+
+@pytest.mark.covers("field-reports 122")
+def test_a_canary_is_followed_within_two_seconds_and_its_callers_are_split_as_the_record_says(
+    served: Served, client: httpx.Client, triton: TritonServer
+) -> None:
+    candidate, clone = (
+        served.champion.model_copy(update={"version": version, "name": name})
+        for version, name in ((903, f"{make.MODEL}_v903"), (901, f"{make.MODEL}_v901_baseline"))
+    )
+    for arm in (candidate, clone):
+        stage(StageSpec(package=arm.package, name=arm.name, triton=triton))
+    trial = Canary(candidate=candidate, baseline=clone, share=0.3)
+    routing = Routing(model=make.MODEL, champion=served.champion, canary=trial)
+    record = served.records.get(Routing.record(make.MODEL))
+    served.records.put(Routing.record(make.MODEL), routing.model_dump(mode="json"), record.version)
+    eventually(client, f"/v2/models/{make.MODEL}/versions/903", 200, seconds=2)
+    names = [
+        infer(client, f"split-{number}", carrier=f"C{number % 100}").json()["parameters"]["name"]
+        for number in range(300)
+    ]
+    assert leaks(routing, Counter(names), tolerance=0.15) == ()
+    assert names[:100] == names[100:200] == names[200:]  # a caller stays where it is
+    make.route(served.records, served.champion)
+    eventually(client, f"/v2/models/{make.MODEL}/versions/903", 404, seconds=2)
+    after = {infer(client, carrier=f"C{number}").json()["parameters"]["name"] for number in range(100)}
+    assert after == {served.champion.name}
 
 
 def test_a_killed_gateway_loses_no_acknowledged_row(served: Served, client: httpx.Client) -> None:

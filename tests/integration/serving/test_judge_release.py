@@ -166,6 +166,7 @@ def test_a_first_version_passes_in_shadow_on_rows_of_its_dataset(judged: Callabl
     assert ref.figures["log_loss"] == pytest.approx(ref.figures["claimed_log_loss"], rel=1e-5)
 
 
+@pytest.mark.covers("field-reports 124")
 def test_too_few_requests_are_no_evidence(judged: Callable[..., JudgementRef], tmp_path: Path) -> None:
     many = POLICY.model_copy(update={"requests": 100_000, "points": 1})
     ref = judged("champion", None, policy=many, predictions=(predictions(tmp_path, 20),))

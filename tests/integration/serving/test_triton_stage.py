@@ -73,6 +73,7 @@ def test_staging_twice_is_one_version_and_unstaging_leaves_nothing(triton: Trito
     assert not folder(triton, "flight_delay_v1").exists()
 
 
+@pytest.mark.covers("field-reports 101")
 def test_a_name_is_never_used_for_another_package(
     triton: TritonServer, packaged: PackageRef, dataset: DatasetRef, tmp_path: Path
 ) -> None:

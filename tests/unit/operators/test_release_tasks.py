@@ -73,6 +73,7 @@ def test_evidence_promotes_and_the_ledger_says_from_what_to_what(tmp_path):
     assert promotion["to"]["name"] == "flight_delay_v2"
 
 
+@pytest.mark.covers("field-reports 124")
 @pytest.mark.parametrize("status", ["fail", "inconclusive"])
 def test_without_good_evidence_traffic_stays(tmp_path, status):
     registered(tmp_path, 1)
