@@ -81,11 +81,11 @@ def problems(routing: Routing) -> tuple[str, ...]:
     """What is wrong with a routing record, one line each; a gateway keeps its old routing until this is empty."""
     found = []
     trial = routing.canary
-    arms = {
+    arms: dict[str, Deployed | None] = {
         "champion": routing.champion,
         "previous": routing.previous,
-        "canary.candidate": trial and trial.candidate,
-        "canary.baseline": trial and trial.baseline,
+        "canary.candidate": trial.candidate if trial else None,
+        "canary.baseline": trial.baseline if trial else None,
     }
     for role, arm in arms.items():
         if arm is None:

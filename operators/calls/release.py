@@ -20,6 +20,7 @@ from operators.rollout import triton_name
 from operators.settings import platform
 from operators.tasks.release import leftover, version_of
 from serving.contract import JudgementRef, StageRef, UnstageRef
+from serving.routing import loaded
 from training.contract import AliasRef
 
 XCom = Mapping[str, Any]
@@ -95,7 +96,7 @@ def unstage(row: Pipeline) -> StepCall:
 
     def spec(settled: XCom) -> BaseModel | Skip:
         routing, _ = live.routing(row.model)
-        routed = {one.name for one in (routing.champion, routing.previous) if one is not None}
+        routed = {one.name for one in loaded(routing)}
         name = leftover(row.model) if settled["promoted"] else triton_name(row.model, int(settled["version"]))
         if name is None or name in routed:
             return Skip("nothing is loaded that no route leads to; the previous version stays for a rollback")

@@ -20,6 +20,7 @@ from operators.settings import platform
 from operators.versions import Version, versions
 from serving.confirm import unanswered
 from serving.contract import Deployed, JudgementRef, PackageRef, Routing, TritonServer
+from serving.routing import loaded
 from training.contract import AliasRef
 
 RELEASE = "release"
@@ -272,7 +273,7 @@ def agreed_versions(model: str) -> tuple[Version, ...]:
 def leftover(model: str) -> str | None:
     """The name of the version that the newest promotion has put out of the routing, or None when nothing was."""
     routing, _ = live.routing(model)
-    kept = {one.name for one in (routing.champion, routing.previous) if one is not None}
+    kept = {one.name for one in loaded(routing)}
     for record in reversed(live.records().history(Routing.record(model))):
         old = Routing.model_validate(record.value)
         for one in (old.previous, old.champion):

@@ -19,7 +19,7 @@ from operators.settings import platform
 from operators.tasks import release as tasks
 from operators.tasks import sweep
 from operators.versions import record
-from serving.contract import JudgementRef
+from serving.contract import Canary, JudgementRef, Routing
 from tests.make import control
 from training.contract import AliasRef
 
@@ -188,6 +188,17 @@ def test_nothing_that_is_routed_is_ever_unloaded(tmp_path):
     run(tmp_path)
     assert call.spec(settled={"promoted": True, "version": 3}).name == "flight_delay_v1"
     assert call.spec(settled={"promoted": False, "version": 4}).name == "flight_delay_v4"
+
+
+def test_what_a_canary_has_is_not_unloaded_either(tmp_path):
+    for number, partition in ((1, OLD), (2, NEW)):
+        registered(tmp_path, number, partition)
+        run(tmp_path)
+    routing, version = live.routing(ROW.model)
+    trial = Canary(candidate=control.deployed(3, NEW), share=0.05)
+    after = routing.model_copy(update={"canary": trial})
+    live.records().put(Routing.record(ROW.model), after.model_dump(mode="json"), version)
+    assert isinstance(calls.unstage(ROW).spec(settled={"promoted": False, "version": 3}), Skip)
 
 
 def test_force_releases_an_older_version(tmp_path):
