@@ -1,6 +1,7 @@
 """
 ### Sweep
-Finds what crashes cut short and what lost events left undone, wakes whoever has to go on, reads the meters of lost jobs, and removes old attempts from the store.
+Finds what crashes cut short and what lost events left undone, wakes whoever has to go on, reads the meters of lost jobs, and
+removes old attempts and pods.
 
 | | |
 |---|---|
@@ -23,6 +24,7 @@ from operators.notifiers import Overdue
 from operators.payload import DEFAULTS
 from operators.pipelines import PIPELINES
 from operators.schedules import cron
+from operators.settings import platform
 from operators.tasks import sweep as tasks
 
 WOKEN = AssetAlias("woken-by-sweep")
@@ -68,6 +70,13 @@ with DAG(
     def close_meters() -> list[str]:
         return tasks.close_meters(dt.datetime.now(dt.UTC))
 
+    @task
+    def reap(**context: Any) -> list[str]:
+        if platform().runner != "pod":
+            raise AirflowSkipException("steps run as local processes here")
+        return tasks.reap_pods(context["ti"], dt.datetime.now(dt.UTC))
+
     wake() >> finish_promotions()
     close_meters()
     clean()
+    reap()

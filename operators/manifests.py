@@ -1,7 +1,7 @@
 """Renders the Kubernetes pod of a step, and reads from a pod's status why it ended. Pure.
 
-Order of strength: our defaults, the site's template over them, and what this step needs over both. Trainings are rendered
-from this pod by ``operators.jobs.render``.
+Order of strength: our defaults, the site's template over them, and over both what this step needs and who it may be. Trainings
+are rendered from this pod by ``operators.jobs.render``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,25 @@ LABEL_LENGTH = 63
 NAME_LENGTH = 63
 DEADLINE_SECONDS = 86_400  # decisions.md 4.9: a job's deadline is 24 h at most
 NOBODY = 65_532
+SCRATCH_VOLUME = "perennial-scratch"
+POD_SECURITY: Mapping[str, Any] = {
+    "runAsNonRoot": True,
+    "runAsUser": NOBODY,
+    "fsGroup": NOBODY,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 DEFAULT_RESOURCES: Mapping[str, Any] = {
     "requests": {"cpu": "1", "memory": "2Gi"},
     "limits": {"memory": "4Gi"},
 }
+DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
 STEP_SETTINGS = ("PERENNIAL_STORE", "PERENNIAL_STORES", "PERENNIAL_MLFLOW", "PERENNIAL_ONLINE")
+WHOLE_LISTS = frozenset({"command", "args"})
 NAMED_LISTS = frozenset({"containers", "initContainers", "env", "volumes", "volumeMounts", "imagePullSecrets", "ports"})
 
 
@@ -57,6 +71,16 @@ def labels(image: str, key: Digest, words: Mapping[str, str]) -> dict[str, str]:
         "perennial/run": run,
         "perennial/map-index": label(words.get("map_index", "-1").replace("-1", "none")),
         "perennial/key": short(key),
+    }
+
+
+def marks(key: Digest, attempt: int, words: Mapping[str, str]) -> dict[str, str]:
+    """The annotations that say in full whose pod it is; labels hold only hashes of what is long."""
+    names = ("dag", "task", "run", "map_index")
+    return {
+        "perennial/key": key,
+        "perennial/attempt": str(attempt),
+        **{f"perennial/{name.replace('_', '-')}": words.get(name, "") for name in names},
     }
 
 
@@ -112,7 +136,18 @@ def pod(
             ],
         },
     }
-    return merged(merged(_defaults(), template or {}), ours)
+    return _confined(merged(merged(_defaults(), template or {}), ours))
+
+
+def _confined(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with our security contexts in the place of whatever a site wrote for the step's container."""
+    spec = manifest["spec"]
+    spec["securityContext"] = {**spec.get("securityContext", {}), **copy.deepcopy(dict(POD_SECURITY))}
+    for container in spec["containers"]:
+        if container["name"] == CONTAINER:
+            container.pop("args", None)  # they would follow our command
+            container["securityContext"] = copy.deepcopy(dict(CONTAINER_SECURITY))
+    return manifest
 
 
 def _defaults() -> dict[str, Any]:
@@ -120,30 +155,29 @@ def _defaults() -> dict[str, Any]:
         "spec": {
             "automountServiceAccountToken": False,  # a step talks to the store, never to the cluster
             "activeDeadlineSeconds": DEADLINE_SECONDS,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": NOBODY,
-                "fsGroup": NOBODY,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
             "containers": [
                 {
                     "name": CONTAINER,
                     "env": [{"name": "PERENNIAL_CACHE", "value": CACHE_FOLDER}],
-                    "volumeMounts": [{"name": CACHE_VOLUME, "mountPath": CACHE_FOLDER}],
+                    "volumeMounts": [
+                        {"name": CACHE_VOLUME, "mountPath": CACHE_FOLDER},
+                        {"name": SCRATCH_VOLUME, "mountPath": "/tmp"},  # noqa: S108  the root filesystem is read-only
+                    ],
                     "envFrom": [{"secretRef": {"name": SECRET, "optional": True}}],
                     "resources": copy.deepcopy(dict(DEFAULT_RESOURCES)),
-                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                 }
             ],
-            "volumes": [{"name": CACHE_VOLUME, "emptyDir": {}}],  # a site puts one that outlives the pod in its place
+            "volumes": [
+                {"name": CACHE_VOLUME, "emptyDir": {}},  # a site puts one that outlives the pod in its place
+                {"name": SCRATCH_VOLUME, "emptyDir": {}},
+            ],
         }
     }
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Two manifests as one: mappings merge, named lists merge by name, other lists are joined, ``over`` wins."""
+    """Two manifests as one: mappings merge, named lists merge by name, commands are replaced, other lists are joined, ``over`` wins."""
     result = dict(under)
     for field, value in over.items():
         before = result.get(field)
@@ -151,7 +185,8 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             result[field] = merged(before, value)
         elif isinstance(before, list) and isinstance(value, list):
             named = {"volumes": _whole_by_name}.get(field, _by_name)
-            result[field] = named(before, value) if field in NAMED_LISTS else [*before, *value]
+            joined = value if field in WHOLE_LISTS else [*before, *value]
+            result[field] = named(before, value) if field in NAMED_LISTS else joined
         else:
             result[field] = value
     return result
@@ -171,6 +206,12 @@ def _whole_by_name(under: Sequence[Mapping[str, Any]], over: Sequence[Mapping[st
     return list({entry["name"]: dict(entry) for entry in (*under, *over)}.values())
 
 
+def ended(pod_object: Mapping[str, Any]) -> bool:
+    """Whether the step's container has ended."""
+    found = (pod_object.get("status") or {}).get("containerStatuses") or []
+    return any(one["name"] == CONTAINER and "terminated" in (one.get("state") or {}) for one in found)
+
+
 def death(pod_object: Mapping[str, Any]) -> tuple[int, str]:
     """Exit code (negative for a signal, 1 when unknown) and reason of a pod's end: container first, then pod, then node."""
     status = pod_object.get("status") or {}
@@ -183,4 +224,18 @@ def death(pod_object: Mapping[str, Any]) -> tuple[int, str]:
     node = (pod_object.get("spec") or {}).get("nodeName")
     text = ": ".join(str(reason) for reason in reasons if reason and reason != "Error") or "no reason given"
     where = f" on {node}" if node else ""
-    return (128 - code if code > 128 else code), f"{text} (exit {code}{where})"  # noqa: PLR2004  128 + n = signal n
+    hint = f"; its memory limit was {_memory_limit(pod_object)}, raise it" if end.get("reason") == "OOMKilled" else ""
+    return (128 - code if code > 128 else code), f"{text} (exit {code}{where}){hint}"  # noqa: PLR2004  128 + n = signal n
+
+
+def _memory_limit(pod_object: Mapping[str, Any]) -> str:
+    containers = (pod_object.get("spec") or {}).get("containers") or []
+    limits = [(one.get("resources") or {}).get("limits") or {} for one in containers if one["name"] == CONTAINER]
+    return str(limits[0].get("memory", "not set")) if limits else "not set"
+
+
+def disrupted(pod_object: Mapping[str, Any]) -> bool:
+    """Whether the cluster took the pod away, by eviction, preemption or the loss of its node: no fault of the step."""
+    status = pod_object.get("status") or {}
+    told = any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in status.get("conditions") or [])
+    return told or status.get("reason") in DISRUPTIONS

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from artifacts.cleaning import Cleaned, clean
-from operators import live
+from operators import live, reaper
 from operators.gaps import gaps
 from operators.jobs import accounts, local
 from operators.jobs.history import History
@@ -21,7 +21,8 @@ from operators.tasks.watch import unheard, waiting
 
 CLEANED = "cleaned"
 CLEAN_EVERY = dt.timedelta(hours=6)  # looking at every object costs calls on an object store, and what is old stays old
-REAPER_GRACE = dt.timedelta(minutes=10)  # decisions.md 4.8
+CALL_SECONDS = (5, 30)  # to connect to the cluster, and between two bytes
+GONE = 404
 LOST_AFTER = dt.timedelta(days=1)  # the longest that a training may take (decisions.md 4.9)
 
 
@@ -109,11 +110,11 @@ def close_meters(now: dt.datetime) -> list[str]:
     for meter in accounts.open_meters(book):
         job = jobs.get(meter.job)
         alive = local.lives(meter.uid) if ":" in meter.uid else None
-        expired = job is not None and now - meter.started > job.declared.deadline + REAPER_GRACE
+        expired = job is not None and now - meter.started > job.declared.deadline + reaper.GRACE
         if (
             alive
             or not (alive is False or expired or (job is not None and job.over))
-            or now - meter.started < REAPER_GRACE
+            or now - meter.started < reaper.GRACE
         ):
             continue
         signs = [step.at for step in job.steps] if job else []
@@ -126,3 +127,32 @@ def close_meters(now: dt.datetime) -> list[str]:
             accounts.Accounts(book, live.records(), platform().budgets, live.now).settle(job.name, job.declared)
         closed.append(meter.uid)
     return closed
+
+
+def reap_pods(task: Any, now: dt.datetime, config_file: str | None = None) -> list[str]:
+    """Removes pods that nobody waits for, and closes their attempts; returns their names. ``now`` is the wall clock."""
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook  # noqa: PLC0415  costs 3 s
+    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
+
+    namespace = platform().namespace
+    core = KubernetesHook(conn_id=None, config_file=config_file).core_v1_client
+    found = core.list_namespaced_pod(namespace, label_selector=reaper.SELECTOR, _request_timeout=CALL_SECONDS).items
+
+    def delete(name: str) -> None:
+        try:
+            core.delete_namespaced_pod(name, namespace, _request_timeout=CALL_SECONDS)
+        except ApiException as error:
+            if error.status != GONE:
+                raise
+
+    pods = [core.api_client.sanitize_for_serialization(pod) for pod in found]
+    return reaper.reap(pods, lambda pod: _task_state(task, pod), ledger(), delete, now)
+
+
+def _task_state(task: Any, pod: reaper.Owned) -> str | None:
+    mapped = {"map_index": pod.map_index} if pod.map_index >= 0 else {}
+    states = task.get_task_states(dag_id=pod.dag, task_ids=[pod.task], run_ids=[pod.run], **mapped)
+    known = list(states.get(pod.run, {}).values())
+    return (
+        (known[0] or "none") if known else None
+    )  # a task that was cleared and not yet queued has no state, and is there

@@ -103,6 +103,7 @@ BEFORE = {
     "bad data": _bad_data,
     "try again": _try_again,
     "error": _error,
+    "exit 0": lambda _: os._exit(0),
     "exit 7": lambda _: os._exit(7),
     "leave children": _leave_children,
     "progress": _progress,

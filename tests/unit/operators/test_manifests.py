@@ -107,10 +107,52 @@ def test_no_secret_is_in_a_manifest() -> None:
 def test_a_site_puts_its_own_volume_in_the_place_of_the_cache() -> None:
     path = {"name": manifests.CACHE_VOLUME, "hostPath": {"path": "/var/cache/perennial"}}
     spec = rendered(template={"spec": {"volumes": [path]}})["spec"]
-    assert spec["volumes"] == [path]  # a volume of two kinds would be refused
-    assert spec["containers"][0]["volumeMounts"] == [
-        {"name": manifests.CACHE_VOLUME, "mountPath": manifests.CACHE_FOLDER}
-    ]
+    assert spec["volumes"][0] == path  # a volume of two kinds would be refused
+    assert spec["containers"][0]["volumeMounts"][0] == {
+        "name": manifests.CACHE_VOLUME,
+        "mountPath": manifests.CACHE_FOLDER,
+    }
+
+
+def test_ours_wins_in_command_labels_and_security_and_the_site_elsewhere() -> None:
+    proxy = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    base = {
+        "name": manifests.CONTAINER,
+        "command": ["sh"],
+        "args": ["-c", "true"],
+        "image": "other",
+        "env": [proxy],
+        "securityContext": {"privileged": True, "runAsUser": 0, "capabilities": {"add": ["SYS_ADMIN"]}},
+    }
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    ca = {"name": "ca", "configMap": {"name": "site-ca"}}
+    site = {
+        "metadata": {"labels": {"perennial/key": "stolen", "team": "maps"}},
+        "spec": {
+            "securityContext": {"runAsUser": 0, "runAsNonRoot": False, "supplementalGroups": [7]},
+            "restartPolicy": "Always",
+            "containers": [base],
+            "tolerations": [toleration],
+            "imagePullSecrets": [{"name": "pull"}],
+            "volumes": [ca],
+        },
+    }
+    made = rendered(template=site)
+    spec, labels, (container,) = made["spec"], made["metadata"]["labels"], made["spec"]["containers"]
+    assert container["command"][:3] == ["python", "-m", "training.evaluate"]
+    assert "args" not in container
+    assert container["image"] == IMAGE
+    assert container["securityContext"] == dict(manifests.CONTAINER_SECURITY)
+    assert spec["securityContext"] == {**manifests.POD_SECURITY, "supplementalGroups": [7]}
+    assert spec["restartPolicy"] == "Never"
+    assert (labels["perennial/key"], labels["team"]) == (
+        manifests.labels("training", KEY, WORDS)["perennial/key"],
+        "maps",
+    )
+    assert spec["tolerations"] == [toleration]
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert ca in spec["volumes"]
+    assert proxy in container["env"]
 
 
 def test_an_image_without_a_digest_is_refused() -> None:
