@@ -194,6 +194,16 @@ def rule(evidence: Evidence, policy: ReleasePolicy) -> Ruling:
     return Ruling(status="pass", reasons=(_good(evidence),))
 
 
+def marginal(evidence: Evidence, policy: ReleasePolicy) -> bool:
+    """Whether latency is all that speaks against a candidate: it is then measured for as long again before it counts.
+
+    One second's p99 is the largest of some thirty requests, and what else the machine does falls on one version or the other.
+    """
+    if evidence.champion is None or not (slower := _slower(evidence, policy)):
+        return False
+    return rule(evidence, policy).reasons == tuple(slower)
+
+
 def _good(evidence: Evidence) -> str:
     words = (
         f"{evidence.candidate.requests} requests: served scores equal the package's own on {evidence.equal_share:.2%}"

@@ -21,11 +21,11 @@ from artifacts.store import publish, read_ref
 from serving import judgement_page, load, pacing
 from serving.contract import JudgementRef, JudgeSpec, PackageContent, PackageRef, StageSpec
 from serving.engines.interface import Engine, run_all
-from serving.gate import Evidence, Labels, Load, Ruling, budget, quality, rule
+from serving.gate import Evidence, Labels, Load, Ruling, budget, marginal, quality, rule
 from serving.pacing import Answers
 from serving.package import engine_file, open_engine, read_content
 from serving.triton import Server, connect, stage
-from training.contract import Signature
+from training.contract import Signature, Verdict
 from training.data import Rows, read_rows
 from training.encoding import encode
 from training.measures import DECIDING, Task
@@ -82,13 +82,26 @@ def judge(spec: JudgeSpec) -> JudgementRef:
     refused = bool(quality(labels, spec.policy))  # cheap first: what labels refuse is not asked a single request
     trial = ask(spec, candidate, champion, labelled, rows=0 if refused else spec.policy.requests)
     under_load = None if refused else load_test(spec, candidate, champion, trial.columns)
-    evidence = measure(spec, (candidate, champion), trial, labels, labelled)
-    if under_load is not None:
-        slo = candidate.ref.serving.slo
-        verdict = budget(under_load, slo.error_rate, spec.policy.load.size_factor)
-        evidence = evidence.model_copy(update={"budget": verdict})
+    slo = candidate.ref.serving.slo
+    verdict = budget(under_load, slo.error_rate, spec.policy.load.size_factor) if under_load else None
+    evidence = measure(spec, (candidate, champion), trial, labels, labelled, verdict)
+    if marginal(evidence, spec.policy):
+        more = ask(spec, candidate, champion, labelled, rows=spec.policy.requests, look=1)
+        trial = both(trial, more)
+        evidence = measure(spec, (candidate, champion), trial, labels, labelled, verdict)
     ruling = rule(evidence, spec.policy)
     return publish_judgement(spec, evidence, ruling, trial, candidate, under_load)
+
+
+def both(first: Trial, second: Trial) -> Trial:
+    """Two trials as one."""
+    columns = {name: np.concatenate([values, second.columns[name]]) for name, values in first.columns.items()}
+    champion = (
+        pacing.together(first.champion, second.champion)
+        if first.champion is not None and second.champion is not None
+        else None
+    )
+    return Trial(columns, first.source, pacing.together(first.candidate, second.candidate), champion)
 
 
 def load_test(spec: JudgeSpec, candidate: Version, champion: Version | None, columns: Table) -> Load:
@@ -175,8 +188,13 @@ def _length(columns: Table) -> int:
     return len(next(iter(columns.values())))
 
 
-def ask(spec: JudgeSpec, candidate: Version, champion: Version | None, labelled: Rows, *, rows: int) -> Trial:
-    """Asks all versions: over ``policy.points`` seconds when latency is to be compared, else at the rate of the SLO."""
+def ask(
+    spec: JudgeSpec, candidate: Version, champion: Version | None, labelled: Rows, *, rows: int, look: int = 0
+) -> Trial:
+    """Asks all versions: over ``policy.points`` seconds when latency is to be compared, else at the rate of the SLO.
+
+    Each ``look`` has an order of its own.
+    """
     columns, source = requests(spec, needed(candidate, champion), labelled, rows)
     rows = _length(columns)
     alone = rows / candidate.ref.serving.slo.requests_per_second
@@ -185,7 +203,7 @@ def ask(spec: JudgeSpec, candidate: Version, champion: Version | None, labelled:
         server.states()  # a server that is down is no verdict on the candidate: TryAgain
         versions = [candidate, *([champion] if champion else [])]
         arms = [_asker(server, version, columns) for version in versions]
-        found = pacing.ask_in_random_order(arms, rows, seconds, spec.seed + ORDER_STREAM)
+        found = pacing.ask_in_random_order(arms, rows, seconds, spec.seed + ORDER_STREAM + look)
     return Trial(columns, source, found[0], found[1] if champion else None)
 
 
@@ -211,7 +229,12 @@ def label_figures(candidate: Version, champion: Version | None, labelled: Rows) 
 
 
 def measure(
-    spec: JudgeSpec, versions: tuple[Version, Version | None], trial: Trial, labels: Labels, labelled: Rows
+    spec: JudgeSpec,
+    versions: tuple[Version, Version | None],
+    trial: Trial,
+    labels: Labels,
+    labelled: Rows,
+    budget: Verdict | None,
 ) -> Evidence:
     """The figures that the rules look at."""
     progress(0.92, "comparing scores, labels and latency")
@@ -220,6 +243,7 @@ def measure(
     equal = np.abs(trial.candidate.score - own) <= spec.policy.shadow_tolerance  # NaN is not equal
     figures: dict[str, object] = {
         **labels.model_dump(),
+        "budget": budget,
         "candidate": pacing.arm(trial.candidate),
         "equal_share": float(equal.mean()) if len(equal) else None,
     }

@@ -46,6 +46,17 @@ class Points:
     error_rate: Floats
 
 
+def together(first: Answers, second: Answers) -> Answers:
+    """Both trials' answers as one, [N + M]; the seconds of the second follow those of the first."""
+    after = int(first.second.max()) + 1 if len(first.second) else 0
+    return Answers(
+        np.concatenate([first.score, second.score]),
+        np.concatenate([first.milliseconds, second.milliseconds]),
+        np.concatenate([first.failed, second.failed]),
+        np.concatenate([first.second, second.second + after]),
+    )
+
+
 def ask_in_random_order(arms: Sequence[Ask], rows: int, seconds: float, seed: int) -> tuple[Answers, ...]:
     """Every arm is asked every row once, in one random order, spread evenly over ``seconds``."""
     found = tuple(

@@ -143,6 +143,13 @@ def test_the_candidate_is_held_to_what_its_row_promises_under_load(
     assert any("G9 budget: p99 is" in reason for reason in refused.reasons)
 
 
+def test_latency_that_speaks_alone_against_a_version_is_measured_twice(judged: Callable[..., JudgementRef]) -> None:
+    slow = {"alpha": 1.0, "p50_increase": -0.99, "p99_increase": -0.99}  # any latency at all is too long
+    ref = judged("retrained", "champion", policy=POLICY.model_copy(update=slow))
+    assert (ref.status, ref.figures["candidate_requests"]) == ("fail", 2 * POLICY.requests)
+    assert all(reason.startswith(("p50", "p99")) for reason in ref.reasons)
+
+
 def test_a_scrambled_version_stages_and_is_refused_by_its_evidence(judged: Callable[..., JudgementRef]) -> None:
     ref = judged("scrambled", "champion")
     assert ref.status == "fail"

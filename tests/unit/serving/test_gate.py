@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
 from serving.contract import ReleasePolicy
-from serving.gate import Evidence, Load, LoadPoint, StagingFigures, budget, rule, servable
+from serving.gate import Evidence, Load, LoadPoint, StagingFigures, budget, marginal, rule, servable
 from serving.judge import figures_of
 from tests.make import gates as make
 from training.contract import Verdict
@@ -233,3 +233,22 @@ def test_a_regressions_reasons_and_figures_speak_of_its_error() -> None:
     assert {"mae", "claimed_mae", "champion_mae"} <= names
     assert {"log_loss", "claimed_log_loss", "champion_log_loss"} <= set(figures_of(make.release_evidence()))
     assert not {"loss", "task"} & names
+
+
+SLOW: dict[str, Any] = {"candidate": make.arm(p99_ms=9.0), "latency_p": {"p50": 0.5, "p99": 1e-4}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        (SLOW, True),
+        ({}, False),
+        ({**SLOW, "champion": None}, False),
+        ({**SLOW, "loss": 0.9}, False),  # labels speak against it too
+        ({**SLOW, "budget": None}, False),  # and so does what is missing
+    ],
+)
+def test_latency_is_measured_again_only_where_it_is_all_that_speaks_against_a_version(
+    changes: dict[str, Any], wanted: bool
+) -> None:
+    assert marginal(make.release_evidence(**changes), POLICY) is wanted

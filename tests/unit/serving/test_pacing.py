@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from artifacts.step import TryAgain
-from serving.pacing import WARM_REQUESTS, Answers, arm, ask_in_random_order, points
+from serving.pacing import WARM_REQUESTS, Answers, arm, ask_in_random_order, points, together
 
 
 def test_every_version_is_asked_every_row_once_in_a_seeded_random_order() -> None:
@@ -69,3 +69,12 @@ def test_a_point_is_a_second_with_answers_and_failed_requests_have_no_latency() 
 def test_no_answer_at_all_gives_no_points_and_no_latency() -> None:
     figures = arm(answers([9, 9], [0, 1], [True, True]))
     assert (figures.points, figures.p50_ms, figures.p99_ms, figures.errors) == (0, None, None, 2)
+
+
+def test_two_trials_become_one_whose_seconds_follow_each_other() -> None:
+    first = Answers(np.array([0.1, 0.2]), np.array([1.0, 2.0]), np.array([False, False]), np.array([0, 1]))
+    second = Answers(np.array([0.3]), np.array([3.0]), np.array([True]), np.array([0]))
+    found = together(first, second)
+    assert found.score.tolist() == [0.1, 0.2, 0.3]
+    assert found.failed.tolist() == [False, False, True]
+    assert found.second.tolist() == [0, 1, 2]
